@@ -326,11 +326,11 @@ def test_an_arm_is_the_mean_over_its_seeds_with_students_interval(tmp_path: Path
     assert mean.seed_share == pytest.approx(of_seeds / (of_seeds + of_problems))
     assert alone.seed_share is None
     note = intervals_note(comparison)
-    share = f"seeds make up {100 * mean.seed_share:.1f} % of the variance, problems the rest."
-    assert f"In the intervals of accuracy over seeds and problems, {share}" in note
+    share = f"Seeds make up {100 * mean.seed_share:.1f} % of the variance behind these intervals of accuracy, problems "
+    assert share in note
     assert "cut there" not in note
     cut = dataclasses.replace(mean, two_way_ci95={"accuracy": (0.2, 1.0)})
-    assert "An interval over seeds and problems that ends at 100.0 % is cut there." in width_notes([alone, cut])
+    assert "Intervals over seeds and problems that would go beyond 100.0 % are cut there." in width_notes([alone, cut])
     assert "Intervals of strata" in intervals_note(comparison)  # beside the page's table of strata, which has them
     assert "strata" not in seeds_note()  # in a terminal, whose tables have none
     assert [row.name for row in comparison.run_rows] == ["gepa", *(f"zero_shot, seed {seed}" for seed in range(3))]
@@ -371,7 +371,7 @@ def test_few_seeds_and_single_trainings_are_said_in_a_sentence(tmp_path: Path) -
     assert ceiling_lines(compare(alike)) == []
     full = [*_of_seeds(tmp_path / "c", (10, 10, 10)), *alike[3:]]
     (line,) = ceiling_lines(compare(full))
-    assert line.startswith("At the ceiling (zero_shot): each problem has the best possible accuracy, 100.0 %. The ")
+    assert line.startswith("At the ceiling (zero_shot): accuracy is 100.0 % on every problem, the best possible. ")
 
 
 def test_five_seeds_have_intervals_over_seeds_and_problems_too(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ def test_five_seeds_have_intervals_over_seeds_and_problems_too(tmp_path: Path) -
     ends = [float(arm[f"accuracy_{end}"]) for end in ("low", "high", "low_over_seeds")]
     assert ends == pytest.approx([crossed.interval()[0], 1, of_seeds])
     assert "5 x 10" in grid.shown()[0]
-    assert "This interval holds the seeds fixed" in pairs_note(comparison)
+    assert "This interval goes with the test; the others do not decide." in pairs_note(comparison)
 
 
 def test_the_head_of_an_interval_says_what_it_is_over_where_all_rows_agree(tmp_path: Path) -> None:

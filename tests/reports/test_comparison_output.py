@@ -256,7 +256,7 @@ def test_scores_have_columns_intervals_reported_figures_and_pairs(scored: list[P
     assert re.fullmatch(r"best_of_n penalised score 6 -36\.7 -5\d\.\d to -1\d\.\d 0 4", pair)
     assert "missing cities 6 0 none 0 0" in rows
     text = " ".join(rows)
-    assert "the highest accuracy, then the highest penalised score, chosen on these problems" in text
+    assert "the highest accuracy, then the highest penalised score. It was chosen on these problems" in text
     assert "whichever is better" in text
 
 
@@ -350,4 +350,4 @@ def test_a_score_that_repeats_another_is_left_out_and_named(tmp_path: Path) -> N
     compared = compare(runs)
     assert {row[1] for row in make_scores_table(compared.rows, compared.omitted_scores).rows} == {"style"}
     assert "Left out, since the same on all problems of all runs: format (1.00)." in compared.remarks
-    assert tables[1].caption == left_out
+    assert tables[1].caption.startswith(left_out)

@@ -1,55 +1,77 @@
-"""The findings of a comparison, a sentence for each pair: the same in a terminal, on a page and in every export."""
+"""The findings of a comparison, in sentences for each pair: the same in a terminal, on a page and in every export."""
 
 from evorun.reports import text
+from evorun.reports.comparison.paired import excludes_0
 from evorun.reports.comparison.pairs import Pair
-from evorun.runs.crossed import POWER
+from evorun.runs.crossed import LEVEL, POWER
 
 
 def describe_finding(pair: Pair) -> str:
-    """Say what a pair shows, with its interval, its seeds and problems, and the adjusted test.
+    """Say what a pair shows, by which test, why other intervals do not decide, and what could have been shown.
 
     A difference is claimed only where the adjusted test finds it.
     """
-    score, difference = pair.primary, pair.compared.difference
+    score, difference, crossed = pair.primary, pair.compared.difference, pair.compared.crossed
     about = f"{text.words(score.name)}{'' if score.higher_is_better else ' (lower is better)'}"
-    interval = _describe_interval(pair)
     if pair.is_shown:
         side, size = "above" if difference > 0 else "below", text.size(score, difference)
-        return f"{pair.name} is {side} {pair.reference} by {size} in {about} ({interval}, {_describe_test(pair)})."
+        claim = f"{pair.name} is {side} {pair.reference} by {size} in {about} ({_describe_p(pair)})."
+        return f"{claim} {_describe_test(pair)}: {_describe_interval(pair)}."
     none = f"No difference in {about} between {pair.name} and {pair.reference} is shown"
-    point = f"difference {text.difference(score, difference)}"
-    if pair.compared.crossed is None:
+    if crossed is None:
         same = "each problem has the same outcome" if not difference else "all problems differ by the same amount"
         return f"{none}: {same} ({_describe_design(pair)})."
-    adjusted = "Holm-adjusted p" if pair.comparisons > 1 else "p"
-    reason = f"{adjusted} is not below 0.05, although the interval excludes 0 ({point}, {interval}"
-    if pair.ci95 is None:
-        reason = f"the interval is the whole range ({point}, {_describe_design(pair)}"
-    elif pair.ci95[0] <= 0 <= pair.ci95[1]:
-        reason = f"the interval includes 0 ({point}, {interval}"
-    smallest = text.smallest_difference(score, pair.compared.crossed.smallest_difference())
-    shown = f"nothing, not even {smallest[2:]}" if smallest[0] == ">" else f"only a difference of {smallest} or more"
-    power = f"This comparison could have shown {shown}"
-    return f"{none}: {reason}, {_describe_test(pair)}). {power} (power {POWER:g})."
+    test = f"{_describe_test(pair)}: difference {text.difference(score, difference)}, {_describe_interval(pair)}."
+    smallest = text.smallest_difference(score, crossed.smallest_difference())
+    power = f"show a true difference of {smallest}"
+    if smallest.startswith("> "):
+        power = f"not show even a true difference of {smallest[2:]}"
+    adjusted = ", without Holm's adjustment" if pair.comparisons > 1 else ""
+    power = f"Such data would {power} with probability {POWER:g}{adjusted}."
+    return " ".join([f"{none} ({_describe_p(pair)}).", test, *_describe_disagreement(pair), power])
 
 
-def _describe_interval(pair: Pair) -> str:
-    adjusted = "unadjusted " if pair.comparisons > 1 else ""
-    return f"{adjusted}95 % interval {text.difference_interval(pair.primary, pair.ci95)}, {_describe_design(pair)}"
-
-
-def _describe_design(pair: Pair) -> str:
-    """Say how many seeds and problems a pair has, and what one seed cannot tell."""
-    per_seed = pair.compared.problems_per_seed or [pair.compared.n]
-    problems = f"{'' if len(set(per_seed)) == 1 else 'up to '}{text.count(max(per_seed))}"
-    if len(per_seed) == 1:
-        return f"1 seed x {problems} shared problems: about other problems, not other seeds"
-    nested = pair.compared.crossed is not None and pair.compared.crossed.is_nested
-    return f"{len(per_seed)} seeds x {problems} {'problems of their own' if nested else 'shared problems'}"
-
-
-def _describe_test(pair: Pair) -> str:
+def _describe_p(pair: Pair) -> str:
     if pair.p_holm is None:
         return "no test"
     p = text.p_equation(pair.p_holm)
-    return p if pair.comparisons < 2 else f"Holm-adjusted {p} over {pair.comparisons} comparisons"
+    return p if pair.comparisons < 2 else f"{p}, Holm-adjusted for {pair.comparisons} comparisons"
+
+
+def _describe_test(pair: Pair) -> str:
+    over = "seeds and problems" if pair.compared.problems_per_seed else "problems, not seeds"
+    return f"The test is over {over} ({_describe_design(pair)})"
+
+
+def _describe_design(pair: Pair) -> str:
+    """Count the seeds and problems of a pair."""
+    per_seed = pair.compared.problems_per_seed or [pair.compared.n]
+    problems = f"{'' if len(set(per_seed)) == 1 else 'up to '}{text.count(max(per_seed))}"
+    nested = pair.compared.crossed is not None and pair.compared.crossed.is_nested
+    own = "problems of their own" if nested else "shared problems"
+    return f"{len(per_seed)} seed{'' if len(per_seed) == 1 else 's'} x {problems} {own}"
+
+
+def _describe_interval(pair: Pair) -> str:
+    if pair.ci95 is None:
+        return "no interval, since it would be the whole range"
+    adjusted = "unadjusted " if pair.comparisons > 1 else ""
+    return f"{adjusted}95 % interval {text.difference_interval(pair.primary, pair.ci95)}"
+
+
+def _describe_disagreement(pair: Pair) -> list[str]:
+    """Say why nothing is claimed although the test finds a difference, or an interval excludes 0."""
+    if pair.p_holm is not None and pair.p_holm < LEVEL:
+        return [f"A claim needs both p < {LEVEL:g} and an interval that excludes 0."]
+    if excludes_0(pair.ci95):
+        if pair.p is not None and pair.p < LEVEL:
+            return ["The interval excludes 0, but it is not adjusted for the number of comparisons; p is."]
+        return ["The interval excludes 0, but it is a bootstrap, which is too narrow for few problems; p decides."]
+    if not pair.compared.problems_per_seed:
+        return []
+    seeds, problems = excludes_0(pair.compared.seeds_ci95), excludes_0(pair.compared.ci95)
+    if seeds and problems:
+        return ["The intervals over seeds alone and over problems alone exclude 0, but each takes the other as fixed."]
+    if seeds:
+        return ["The interval over seeds alone excludes 0, but it takes the problems as fixed."]
+    return ["The interval over problems alone excludes 0, but it takes the seeds as fixed."] if problems else []

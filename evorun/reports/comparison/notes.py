@@ -19,24 +19,20 @@ from evorun.runs.spending import GOLD
 from evorun.runs.statistics import ENOUGH_SEEDS, MIN_SEEDS
 from evorun.runs.sweeps import is_sweep
 
-_SEEDS = (
-    "With several seeds, a figure is the mean over the seeds, with an interval over seeds and problems; n is seeds x "
-    "problems."
-)
+_SEEDS = "With several seeds, a figure is the mean over the seeds; n is seeds x problems."
 _SEEDS_AND_PROBLEMS = (
-    "Over seeds and problems: about other seeds on similar problems. Seeds and problems are crossed random effects; "
-    "the interval weighs Student's quantiles for both. It is missing if it would span the whole range, or if "
-    "all values are equal."
+    "Over seeds and problems: about other seeds and other problems of the same kind, by Student's t for crossed random "
+    "effects. There is no interval where it would be the whole range, or all values are equal."
 )
 _SEEDS_OF_STRATA = (
-    "Intervals of strata are Student's t over the seeds, about other seeds on these problems; they are missing if all "
+    "Intervals of strata are Student's t over the seeds, about other seeds on these problems. There is none where all "
     "seeds agree."
 )
 
 SCORE_PAIRS_NOTE = (
-    "Difference: the run's mean minus the reference's. Intervals as above (of single runs: BCa bootstrap over "
-    "problems), missing if all problems differ by the same amount, and not adjusted for multiple comparisons. Higher, "
-    "lower: the number of problems on which the run's score is higher or lower, whichever is better."
+    "Difference: the run's mean minus the reference's. Intervals are as above, not adjusted for multiple comparisons; "
+    "of single runs they are BCa bootstraps over problems. There is none where all problems differ by the same amount. "
+    "Higher, lower: the number of problems on which the run's score is higher or lower, whichever is better."
 )
 """Explains the columns of the scores of pairs."""
 SEQUENTIAL_NOTE = (
@@ -121,17 +117,18 @@ def width_notes(rows: Sequence[Row]) -> list[str]:
         for bound, end in zip((score.low, score.high), ci95, strict=True)
         if end == bound
     )
-    lines = [f"An interval over seeds and problems that ends at {' or '.join(ends)} is cut there."] if ends else []
+    lines = (
+        [f"Intervals over seeds and problems that would go beyond {' or '.join(ends)} are cut there."] if ends else []
+    )
     shares: dict[str, list[float]] = {}
     for row in rows:
         if row.seed_share is not None and not row.is_baseline:
             shares.setdefault(row.primary.name, []).append(row.seed_share)
     for name, known in shares.items():
         low, high = text.percent(min(known)), text.percent(max(known))
-        share = low if low == high else f"{low} to {high}"
+        share = low if low == high else text.interval((min(known), max(known)))
         lines.append(
-            f"In the intervals of {text.words(name)} over seeds and problems, seeds make up {share} of the variance, "
-            "problems the rest."
+            f"Seeds make up {share} of the variance behind these intervals of {text.words(name)}, problems the rest."
         )
     return lines
 
@@ -175,9 +172,12 @@ def ceiling_lines(comparison: ComparedRuns) -> list[str]:
         return []
     names = "; ".join(row.name for row in full)
     value = text.value(full[0].primary, full[0].get_metric(full[0].primary.name).value)
+    remedy = "Harder problems could."
+    if all(run.manifest.simulated for run in comparison.runs):
+        remedy = "A less able simulated model could: lower engine.skill or engine.improvement."
     return [
-        f"At the ceiling ({names}): each problem has the best possible {primary_words(comparison)}, {value}. The "
-        "problems cannot show how good these are; harder ones, or a smaller budget, could."
+        f"At the ceiling ({names}): {primary_words(comparison)} is {value} on every problem, the best possible. Such "
+        f"problems cannot show how good a method is. {remedy}"
     ]
 
 
@@ -217,7 +217,7 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
     costs = [axis for axis in axes if axis.name != "step"]
     sentences = []
     if has_seeds:
-        at = ", of cost as of score" if costs else ""
+        at = ", of both cost and score" if costs else ""
         sentences.append(
             f"Thick lines are means over seeds at each step{at}; a run that has ended counts with its last point. Thin "
             "lines are single runs."
@@ -233,9 +233,9 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
         beside = "".join(f"; against {step}s it stands beside them, on a dotted line" for step in steps)
         sentences.append(f"A method with a single step is a mark with its 95 % interval{over}{beside}.")
     if has_seeds:
-        sentences.append("Intervals in tables are over seeds and problems, another question.")
+        sentences.append("Intervals in tables are over seeds and problems: they answer another question.")
     if any(arm.is_baseline for panel in panels for arm in panel.arms):
-        sentences.append("Grey dashed levels are random baselines: the final scores of random answers.")
+        sentences.append("Grey dashed lines are random baselines: the final scores of random answers.")
     return " ".join([*sentences, *(["Calls and tokens so far include all roles."] if costs else [])])
 
 
@@ -308,17 +308,17 @@ def pairs_notes(comparison: ComparedRuns) -> list[str]:
         sentences.append(f"The reference is {_describe_choice(comparison)}; --against=RUN names another.")
     of_seeds = len(comparison.pairs.seed_pairs)
     sizes = f": {len(pairs) - of_seeds} main and {of_seeds} seed by seed" if 0 < of_seeds < len(pairs) else ""
+    pooled = [pair.compared for pair in comparison.pairs.pooled]
     sentences += [
         f"{len(pairs)} {'comparison' if len(pairs) == 1 else 'comparisons'}{sizes}. Difference: "
-        f"{primary_words(comparison)} of the run minus that of the reference{units} (below 0, the run has the lower "
-        f"one), with a paired bootstrap interval over problems (missing if {alike}). This interval holds the seeds "
-        "fixed: it is about these very runs on other problems, not about other seeds.",
+        f"{primary_words(comparison)} of the run minus that of the reference{units}.",
+        f"{'Over problems' if pooled else '95 % interval'}: a paired bootstrap over problems, about these very runs on "
+        f"other problems, not about other seeds. There is none where {alike}.",
     ]
-    pooled = [pair.compared for pair in comparison.pairs.pooled]
     if any(compared.seeds_ci95 for compared in pooled):
-        sentences.append("Over seeds: Student's t over the seeds' differences, clipped to the possible range.")
+        sentences.append("Over seeds: Student's t over the seeds' differences, about other seeds on these problems.")
     if any(compared.two_way_ci95 for compared in pooled):
-        sentences.append(_SEEDS_AND_PROBLEMS)
+        sentences.append(f"{_SEEDS_AND_PROBLEMS} This interval goes with the test; the others do not decide.")
     sentences += _describe_tests(pairs)
     of_seeds = sum(pair.p is not None for pair in comparison.pairs.seed_pairs)
     if of_seeds:
@@ -332,7 +332,7 @@ def pairs_notes(comparison: ComparedRuns) -> list[str]:
             "With several seeds, each run is paired with the reference of its seed, or with none. The bootstrap "
             "resamples whole problems with all their seeds."
         )
-    if len(comparison.pairs.references) > 1:
+    if len({run.arm_key for run in comparison.pairs.references}) > 1:
         sentences.append(
             "Each run is compared with the reference of its group: the runs that share task, problems, model and seed."
         )
@@ -349,17 +349,16 @@ def _describe_tests(pairs: Sequence[Pair]) -> list[str]:
     if not all(pair.primary.rate for pair in single):
         sentences.append("p of one seed: Student's paired t test over problems, two-sided.")
     if len(single) < len(tested):
-        sentences.append("p of several seeds: two-sided, by the interval over seeds and problems.")
+        sentences.append("p of several seeds: two-sided, of Student's t over seeds and problems.")
+    counted = "" if len(single) == len(tested) else ", counted for each seed"
     if any(pair.primary.rate for pair in pairs):
-        sentences.append(
-            "Gained: only the run has the problem right; lost: only the reference; with several seeds, each counts."
-        )
+        sentences.append(f"Gained: problems that only the run has right; lost: only the reference{counted}.")
     else:
-        sentences.append("Better, worse: on how many problems the run's score is; with several seeds, each counts.")
+        sentences.append(f"Better, worse: problems on which the run's score is better or worse{counted}.")
     if any(pair.compared.crossed for pair in pairs):
         sentences.append(
-            f"Could show: the smallest true difference that such data show with probability {POWER:g} at a two-sided "
-            f"level of {LEVEL:g}, not adjusted."
+            f"Could show: the smallest true difference that such data would show with probability {POWER:g}, at a "
+            f"two-sided level of {LEVEL:g} without Holm's adjustment."
         )
     return sentences
 
@@ -385,12 +384,12 @@ def _describe_choice(comparison: ComparedRuns) -> str:
     tie_break = ""
     if second is not None:
         tie_break = f", then the {'highest' if second.higher_is_better else 'lowest'} {text.words(second.name)}"
-    favoured = "chosen on these problems, which favours it"
+    favoured = "It was chosen on these problems, which favours it"
     if has_methods or pairs.unpaired:
         best = f"the one with the {highest} mean {primary}{tie_break}"
-        return f"the method{no_fork} that most others can be paired with, of these {best}, {favoured}"
+        return f"the method{no_fork} that most others can be paired with, of these {best}. {favoured}"
     which = f"of the {finished}runs that are no forks, the one" if without_forks else f"the {finished}run"
-    return f"{which} with the {highest} {primary}{tie_break}, {favoured}"
+    return f"{which} with the {highest} {primary}{tie_break}. {favoured}"
 
 
 def unpaired_line(unpaired: Unpaired) -> str:

@@ -14,6 +14,11 @@ Interval = tuple[float, float] | None
 """None if the data say nothing about the uncertainty."""
 
 
+def excludes_0(interval: Interval) -> bool:
+    """Tell whether there is an interval, and 0 is outside it."""
+    return interval is not None and not interval[0] <= 0 <= interval[1]
+
+
 @dataclass(frozen=True)
 class PairedOutcomes:
     """Counts of right and wrong of two runs, `ours` and `theirs`, on the same problems."""

@@ -15,6 +15,7 @@ from evorun.reports.comparison.paired import (
     compare_rates,
     compare_scores,
     count_paired_outcomes,
+    excludes_0,
     mcnemar_p,
 )
 from evorun.reports.comparison.runs import Run
@@ -51,8 +52,7 @@ class Pair:
     @property
     def is_shown(self) -> bool:
         """True where the adjusted test finds a difference, and its interval agrees."""
-        excludes_0 = self.ci95 is not None and not self.ci95[0] <= 0 <= self.ci95[1]
-        return self.p_holm is not None and self.p_holm < LEVEL and excludes_0
+        return self.p_holm is not None and self.p_holm < LEVEL and excludes_0(self.ci95)
 
     @property
     def gained(self) -> int:
