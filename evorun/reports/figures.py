@@ -1,6 +1,6 @@
 """The figures of results.json beside scores, in words: the same on a page and in a terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from evorun.reports import text
 from evorun.reports.hacking import MONITOR, MONITORS
@@ -89,13 +89,23 @@ def make_figures_table(
     page: name what n counts, too, for which a terminal has no room.
     """
     value, interval = (text.number, text.number_interval) if words is RATINGS else (text.percent, text.interval)
+    shown = {key: metrics[key] for key in words if key in metrics and metrics[key].n}
     rows = []
-    for key, (name, unit) in words.items():
-        metric = metrics.get(key)
-        if metric is not None and metric.n:
-            name, n = (text.sentence(name), f"{metric.n:,} {unit}") if page else (name, f"{metric.n:,}")
-            rows.append((name, value(metric.value), interval(metric.ci95), n))
-    return Table([*word_columns(heading), *figure_columns("value", "95 % interval", "n")], list(rows))
+    for key, metric in shown.items():
+        name, unit = words[key]
+        name, n = (text.sentence(name), f"{metric.n:,} {unit}") if page else (name, f"{metric.n:,}")
+        rows.append((name, value(metric.value), interval(metric.ci95), n))
+    caption = "" if words is RATINGS else describe_share_intervals(shown.values())
+    return Table([*word_columns(heading), *figure_columns("value", "95 % interval", "n")], list(rows), caption=caption)
+
+
+def describe_share_intervals(shares: Iterable[Metric]) -> str:
+    """Say what the intervals of shares are about: problems, whatever n counts (`pooled_share`)."""
+    ends = {text.percent(share.value) for share in shares if share.value in (0, 1)}
+    over = "Intervals are over problems, whatever n counts: texts and duels of one problem are not independent."
+    if not ends:
+        return over
+    return f"{over} At {' and '.join(sorted(ends))} they are Wilson's, with each problem as one trial."
 
 
 def has_judge(manifest: Manifest) -> bool:

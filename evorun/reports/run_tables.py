@@ -22,14 +22,13 @@ def make_primary_table(outcome: Outcome) -> Table:
     primary, everything = outcome.primary, "all" if outcome.finished else "all so far"
     # a task without strata calls its only one `all`
     strata = {} if list(outcome.by_stratum) == ["all"] else outcome.by_stratum
+    means = [(name, metrics.get(primary.name)) for name, metrics in (*strata.items(), (everything, outcome.metrics))]
     return Table(
         [*word_columns("stratum"), *figure_columns(text.label(primary), "95 % interval", "n")],
-        [
-            (name, *format_score(primary, metrics.get(primary.name)))
-            for name, metrics in (*strata.items(), (everything, outcome.metrics))
-        ],
+        [(name, *format_score(primary, mean)) for name, mean in means],
         title=f"{outcome.manifest.method} on {outcome.manifest.task}",
         total=len(strata),
+        caption=_explain_missing_intervals([mean for _, mean in means if mean is not None]),
     )
 
 
@@ -39,18 +38,26 @@ def make_scores_table(outcome: Outcome) -> Table:
     strata = outcome.by_stratum if len(outcome.by_stratum) > 1 else {}
     everything = "all" if outcome.finished else "all so far"
     repeated = find_repeated_scores([outcome])
+    means = [
+        (name, score, metrics[score.name])
+        for name, metrics in (*strata.items(), (everything, outcome.metrics))
+        for score in outcome.other_scores
+        if score.name in metrics and score.name not in repeated
+    ]
+    captions = (describe_repeated_scores([outcome]), _explain_missing_intervals([mean for *_, mean in means]))
     return Table(
         [*word_columns("stratum", "score"), *figure_columns("mean", "95 % interval", "n")],
-        [
-            (name, text.label(score), *format_score(score, metrics[score.name]))
-            for name, metrics in (*strata.items(), (everything, outcome.metrics))
-            for score in outcome.other_scores
-            if score.name in metrics and score.name not in repeated
-        ],
+        [(name, text.label(score), *format_score(score, mean)) for name, score, mean in means],
         title="scores",
         grouped=1,
-        caption=describe_repeated_scores([outcome]) or "",
+        caption=" ".join(filter(None, captions)),
     )
+
+
+def _explain_missing_intervals(means: Sequence[Metric]) -> str:
+    """Say why means have no interval; nothing where each has one."""
+    missing = any(mean.value is not None and mean.ci95 is None for mean in means)
+    return "There is no interval where all problems have the same score." if missing else ""
 
 
 def find_repeated_scores(outcomes: Sequence[Outcome]) -> dict[str, str]:

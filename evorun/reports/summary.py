@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from evorun.reports import text
 from evorun.reports.facts import is_remark, list_warnings
-from evorun.reports.figures import JUDGE, RATINGS, SEARCH, describe_figure, make_figures_table
+from evorun.reports.figures import JUDGE, RATINGS, SEARCH, describe_figure, describe_share_intervals, make_figures_table
 from evorun.reports.overview import Outcome, load_outcome
 from evorun.reports.run_tables import (
     make_cost_table,
@@ -132,7 +132,9 @@ def _make_diagnostics_table(outcome: Outcome) -> Table:
         if name not in known
     ]
     title = "search and judge" if "decisive_rate" in outcome.metrics else "search"
-    return replace(search, rows=[*search.rows, *judge.rows, *losses, *others], title=title)
+    caption = describe_share_intervals(outcome.metrics[key] for key in (*SEARCH, *JUDGE) if key in outcome.metrics)
+    rows = [*search.rows, *judge.rows]
+    return replace(search, rows=[*rows, *losses, *others], title=title, caption=caption if rows else "")
 
 
 def _compute_savings(outcome: Outcome) -> Mapping[str, Proportion]:

@@ -108,7 +108,8 @@ class Table:
         from rich.table import Table as RichTable
 
         rows = self.shown()
-        table = RichTable(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, caption=self.caption or None)
+        caption = f"{self.caption}\n" if self.caption else None  # a gap before what follows
+        table = RichTable(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, caption=caption)
         for column in self.columns:
             table.add_column(column.heading, justify="right" if column.kind == "figure" else "left")
         has_groups = any(not row[0] for row in rows if self.grouped)

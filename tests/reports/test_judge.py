@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from evorun.reports import write_report
-from evorun.reports.figures import warn_of_indecision
+from evorun.reports.figures import JUDGE, make_figures_table, warn_of_indecision
 from evorun.runs.aggregates import DecisiveDuels, Rated, calibration
 from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.scores import ACCURACY, Score
@@ -50,7 +50,17 @@ def test_a_page_has_one_interval_for_a_figure(tmp_path: Path) -> None:
     results = json.loads((run / "results.json").read_text())
     results["metrics"]["decisive_rate"] |= {"value": 0.5, "ci95": [0.123, 0.877]}
     (run / "results.json").write_text(json.dumps(results))
-    assert "12.3 to 87.7 %" in write_report(run).read_text()
+    page = write_report(run).read_text()
+    assert "12.3 to 87.7 %" in page
+    assert "Intervals are over problems, whatever n counts: texts and duels of one problem are not independent" in page
+
+
+def test_it_is_said_that_a_share_at_an_end_counts_problems_as_trials() -> None:
+    metrics = {"tie_rate": Metric(0.0, wilson(0, 8), 960), "decisive_rate": Metric(0.5, (0.4, 0.6), 480)}
+    table = make_figures_table(metrics, JUDGE)
+    assert table.shown()[1] == ["ties", "0.0 %", "0.0 to 32.4 %", "960"]
+    assert table.caption.endswith(" At 0.0 % they are Wilson's, with each problem as one trial.")
+    assert "Wilson" not in make_figures_table({"decisive_rate": metrics["decisive_rate"]}, JUDGE).caption
 
 
 def _rated(*means_and_values: tuple[float, float]) -> list[Rated]:

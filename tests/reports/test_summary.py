@@ -70,6 +70,7 @@ def test_judge_and_losses_are_shares_in_words(tmp_path: Path) -> None:
     # over texts there is no interval beside those over problems
     (lost,) = [row for row in rows if row.startswith("lost candidates")]
     assert lost.endswith(" % \u2013 180")
+    assert "Intervals are over problems, whatever n counts: " in " ".join(rows)
 
 
 def test_duels_in_one_order_are_decisive_by_their_one_verdict(tmp_path: Path) -> None:
@@ -223,6 +224,7 @@ def test_scores_are_shown_by_stratum_and_overall(tmp_path: Path) -> None:
     rows = [" ".join(line.replace("\u2013", "none").split()) for line in _summary(run).splitlines()]
     assert "college penalised score 70.0 40.0 to 100 2" in rows  # the first and the fourth problem
     assert "high penalised score 20.0 none 1" in rows
+    assert "There is no interval where all problems have the same score." in rows
     (overall,) = [row for row in rows if row.startswith("all penalised score 55.0 ")]
     assert overall.endswith(" 4")
     assert [row for row in rows if row.startswith("missing cities 1.00 ")]
