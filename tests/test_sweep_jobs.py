@@ -24,7 +24,7 @@ from evorun.cli import status as status_verb
 from evorun.cli.invocation import BegunSweep
 from evorun.cli.local_launcher import LocalLauncher, _Running, share_machine
 from evorun.cli.running import Foreseen
-from evorun.cli.status_table import status_table, title_of
+from evorun.cli.status_table import list_notes, status_table, title_of
 from evorun.cli.sweep_end import describe_end
 from evorun.errors import RunDirectoryError
 from evorun.runs.files import is_locked, take_lock
@@ -203,6 +203,15 @@ def test_figures_have_the_digits_of_the_report() -> None:
         ["\u22120.012 to 100.0"],
         ["97.4\u00a0k"],
     ]
+    full = msgspec.structs.replace(
+        job, name="full", score="wishes_kept", scale_low=0.0, scale_high=1.0, value=1.0, ci95=None
+    )
+    table = status_table([full, msgspec.structs.replace(full, name="other", value=0.91783, ci95=(0.776, 1.0))], "")
+    assert [column.header for column in table.columns[2:4]] == ["wishes kept", "95 % interval"]
+    assert [list(column.cells) for column in table.columns[2:4]] == [["1.000", "0.918"], ["", "0.776 to 1.000"]]
+    (note,) = list_notes([full])
+    assert note == "no interval: full: all problems have the same score"
+    assert list_notes([job]) == []
 
 
 def test_the_end_of_a_sweep_counts_what_is_not_done() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from evorun.runs.formats import compact, count, counted, format_dollars, value, value_interval
+from evorun.runs.formats import compact, count, counted, format_dollars, value, value_interval, words
 from evorun.runs.job_states import JobStatus, State, count_states
 from evorun.runs.progress import format_clock
 from evorun.runs.scores import Score
@@ -34,7 +34,7 @@ def status_table(jobs: Sequence[JobStatus], title: str) -> Table:
         ("state", [job.state for job in jobs]),
         ("SLURM", [_in_slurm(job) for job in jobs]),
         ("progress", ["" if job.state in _ENDED_WELL else ", ".join([*_progress(job), *_left(job)]) for job in jobs]),
-        (names[0] if len(names) == 1 else "score", [_score(job, named=len(names) > 1) for job in jobs]),
+        (words(names[0]) if len(names) == 1 else "score", [_score(job, named=len(names) > 1) for job in jobs]),
         ("95 % interval", [_interval(job) for job in jobs]),
         ("calls", [_cost(job.calls) for job in jobs]),
         ("tokens", [_cost(job.tokens) for job in jobs]),
@@ -61,7 +61,9 @@ def list_notes(jobs: Sequence[JobStatus]) -> list[str]:
     for job in jobs:
         if said := job.error or job.note:
             names.setdefault((job.state, " ".join(said.split())), []).append(job.name)
-    return [f"{state}: {join_names(jobs_of_it)}: {said}" for (state, said), jobs_of_it in names.items()]
+    lines = [f"{state}: {join_names(jobs_of_it)}: {said}" for (state, said), jobs_of_it in names.items()]
+    equal = [job.name for job in jobs if job.value is not None and job.ci95 is None]
+    return [*lines, *([f"no interval: {join_names(equal)}: all problems have the same score"] if equal else [])]
 
 
 def join_names(names: Sequence[str]) -> str:
@@ -109,7 +111,7 @@ def _score(job: JobStatus, *, named: bool) -> str:
     if job.value is None:
         return ""
     shown = value(_as_score(job), job.value)
-    return f"{job.score} {shown}" if named else shown
+    return f"{words(job.score or '')} {shown}" if named else shown
 
 
 def _interval(job: JobStatus) -> str:
@@ -117,7 +119,7 @@ def _interval(job: JobStatus) -> str:
 
 
 def _as_score(job: JobStatus) -> Score:
-    return Score(job.score or "", rate=job.rate)
+    return Score(job.score or "", job.scale_low, job.scale_high, rate=job.rate)
 
 
 def _cost(number: float | None) -> str:

@@ -18,6 +18,7 @@ number = formats.number
 number_interval = formats.number_interval
 count = formats.count
 compact = formats.compact
+words = formats.words
 
 
 def label(score: Score) -> str:
@@ -79,11 +80,6 @@ def _signed(score: Score, value: float) -> str:
     """Format a difference of means of a score that is no rate, with its sign; none on what rounds to zero."""
     shown = formats.on_scale(score, abs(value))
     return f"{'+' if value > 0 else MINUS}{shown}" if any(digit in shown for digit in "123456789") else shown
-
-
-def words(name: str) -> str:
-    """Write a score's name (`penalised_score`) as words."""
-    return printable(name.replace("_", " "))
 
 
 def _signed_points(fraction: float) -> str:

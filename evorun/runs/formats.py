@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from evorun.runs.printable import printable
 from evorun.runs.scores import Score
 
 MISSING = "\u2013"
@@ -41,6 +42,11 @@ def on_scale(score: Score, mean: float | None) -> str:
     if mean is None or score.low is None or score.high is None or score.high - score.low > 1:
         return number(mean)
     return f"{mean:.3f}".replace("-", MINUS)
+
+
+def words(name: str) -> str:
+    """Write a score's name (`penalised_score`) as words."""
+    return printable(name.replace("_", " "))
 
 
 def percent(value: float | None) -> str:

@@ -67,6 +67,10 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the primary score; null while there are no results."""
     rate: bool = False
     """True where the score is a share of responses."""
+    scale_low: float | None = None
+    """Minimum of the score; null for no bound."""
+    scale_high: float | None = None
+    """Maximum of the score; null for no bound."""
     value: float | None = None
     """Mean of the primary score."""
     ci95: tuple[float, float] | None = None
@@ -208,6 +212,8 @@ def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
         left_seconds=live.left_seconds if live is not None and state == "running" else None,
         score=primary.name if results is not None else None,
         rate=primary.rate,
+        scale_low=primary.low,
+        scale_high=primary.high,
         value=metric.value,
         ci95=metric.ci95,
         calls=calls,

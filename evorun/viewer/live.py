@@ -45,6 +45,9 @@ class Curve(msgspec.Struct, frozen=True):
     name: str
     rate: bool
     points: list[Point]
+    scale_low: float | None = None
+    """Minimum of the figure; null for no bound. Likewise `scale_high`."""
+    scale_high: float | None = None
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -90,6 +93,8 @@ def load_live(run: Path) -> Live:
                 for point in points
                 if point.name == primary.name and point.value is not None
             ],
+            primary.low,
+            primary.high,
         )
     ]
     training = read_training(run)

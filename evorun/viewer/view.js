@@ -22,10 +22,13 @@
   const decimals = (size) => [100, 10, 1, 0.01].findIndex((least) => size >= least); // as evorun/runs/formats.py has them
   const number = (value) =>
     value === 0 ? "0" : decimals(Math.abs(value)) < 0 ? value.toPrecision(3) : value.toFixed(decimals(Math.abs(value)));
-  const figure = (value, rate) => (rate ? `${(100 * value).toFixed(1)} %` : signed(number(value)));
-  const score = ({ status }) => (status.value === null ? "" : figure(status.value, status.rate));
+  const figure = (value, { rate, scale_low: low, scale_high: high }) => {
+    if (rate) return `${(100 * value).toFixed(1)} %`;
+    return signed(low === null || high === null || high - low > 1 ? number(value) : value.toFixed(3));
+  };
+  const score = ({ status }) => (status.value === null ? "" : figure(status.value, status));
   const interval = ({ status }) =>
-    status.ci95 === null ? "" : status.ci95.map((bound) => figure(bound, status.rate)).join(" to ").replace(" % to ", " to ");
+    status.ci95 === null ? "" : status.ci95.map((bound) => figure(bound, status)).join(" to ").replace(" % to ", " to ");
   // Jobs of different sweeps may have equal names, and a job's tells it from those of its sweep alone.
   let places = new Map(); // by sweep: the shortest end of its folder that no other sweep has
   const nameOf = (run) => (run.sweep !== null && places.size > 1 ? `${run.status.name} in ${places.get(run.sweep)}` : run.status.name);
@@ -168,7 +171,7 @@
     const scored = list.filter((run) => run.status.value !== null);
     const like = new Set(scored.map((run) => `${run.status.score} ${run.task}`)).size === 1;
     const mean = scored.reduce((sum, run) => sum + run.status.value, 0) / scored.length;
-    const said = like ? `; mean ${scored[0].status.score.replaceAll("_", " ")} ${figure(mean, scored[0].status.rate)} (n = ${scored.length})` : "";
+    const said = like ? `; mean ${scored[0].status.score.replaceAll("_", " ")} ${figure(mean, scored[0].status)} (n = ${scored.length})` : "";
     return `${chosen.group} = ${name || "none"}: ${counted}${said}`;
   }
 
@@ -380,7 +383,8 @@
     ];
   }
 
-  function drawCurve({ name, rate, points }) {
+  function drawCurve(curve) {
+    const { name, rate, points } = curve;
     const WIDTH = 380, HEIGHT = 170, LEFT = 52, RIGHT = 10, TOP = 10, BOTTOM = 34;
     const values = points.flatMap(({ value, low, high }) => [value, low ?? value, high ?? value]);
     let [bottom, top] = rate ? [0, 1] : [Math.min(...values), Math.max(...values)];
@@ -392,7 +396,7 @@
     const path = (list) => list.map(([a, b], i) => `${i ? "L" : "M"}${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("");
     const banded = points.filter(({ low }) => low !== null);
     const band = [...banded.map(({ step, low }) => [step, low]), ...banded.reverse().map(({ step, high }) => [step, high])];
-    const label = (value, at) => svg("text", { x: LEFT - 6, y: at + 4, "text-anchor": "end" }, figure(value, rate));
+    const label = (value, at) => svg("text", { x: LEFT - 6, y: at + 4, "text-anchor": "end" }, figure(value, curve));
     const drawing = svg(
       "svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${visible(name)} by step` },
       svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(bottom), y2: y(bottom), class: "rule" }),
@@ -406,7 +410,7 @@
       svg("text", { x: LEFT + (WIDTH - LEFT - RIGHT) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, "step"),
     );
     const final = points[points.length - 1].value;
-    return element("div", {}, element("h4", {}, `${sentence(name)}: ${figure(final, rate)}`), drawing);
+    return element("div", {}, element("h4", {}, `${sentence(name)}: ${figure(final, curve)}`), drawing);
   }
 
   /* ---- keyboard and mouse ---- */
