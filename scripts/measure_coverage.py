@@ -1,10 +1,11 @@
 """Measure how often the 95 % intervals over seeds and problems (`evorun.runs.crossed`) contain the true mean.
 
-Usage: python scripts/measure_coverage.py [data sets per cell, by default 400] [satterthwaite]
+Usage: python scripts/measure_coverage.py [data sets per cell, by default 400] [satterthwaite | problems]
 
 With `satterthwaite` the quantile is Student's with the degrees of freedom of F. E. Satterthwaite (1946), "An
 approximate distribution of estimates of variance components", for the sum of the two variances, in place of evorun's
-own. The data sets are the same.
+own. With `problems` the interval is the bootstrap over problems alone, which a comparison shows beside it. The data
+sets are the same.
 
 Data sets are drawn with known variances. Continuous values: mean + seed + problem + rest, all normal; the variance of
 the rest is 1. Rates: right or wrong, with these effects on the logit; a difference is that of two methods, which share
@@ -20,13 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, stdtrit
 
-from evorun.runs.crossed import CrossedMean, crossed_mean
+from evorun.runs.crossed import crossed_mean
+from evorun.runs.statistics import clustered_mean
 
 SEEDS = (1, 2, 3, 5, 10)
-PROBLEMS = (20, 60, 200, 500)
+PROBLEMS = (8, 20, 60, 200, 500)
 TARGET = (0.93, 0.97)
-SATTERTHWAITE = "satterthwaite"
-Interval = Callable[[CrossedMean], tuple[float, float]]
+RESAMPLES = 999
+Interval = Callable[[NDArray[np.float64]], tuple[float, float] | None]
+"""Of values [seeds, problems]; None where they do not vary."""
 
 
 class World(NamedTuple):
@@ -86,12 +89,31 @@ def true_mean(world: World, seeds: int) -> float:
     return rate(world.effect, variance) - (rate(0.0, variance) if world.kind == "difference" else 0.0)
 
 
-def satterthwaite(found: CrossedMean) -> tuple[float, float]:
+def over_both(values: NDArray[np.float64]) -> tuple[float, float] | None:
+    """Return evorun's 95 % interval over seeds and problems."""
+    found = crossed_mean(values)
+    return None if found is None else found.interval()
+
+
+def over_problems(values: NDArray[np.float64]) -> tuple[float, float] | None:
+    """Return the 95 % bootstrap interval over problems, with the seeds as they are."""
+    if len(np.unique(values.mean(axis=0))) == 1:
+        return None
+    return clustered_mean(values.sum(axis=0).tolist(), [len(values)] * values.shape[1], RESAMPLES)
+
+
+def by_satterthwaite(values: NDArray[np.float64]) -> tuple[float, float] | None:
     """Return the 95 % interval of a mean by Satterthwaite's degrees of freedom."""
+    found = crossed_mean(values)
+    if found is None:
+        return None
     shares = ((found.seed_weight, found.seeds - 1), (1 - found.seed_weight, found.problems - 1))
     degrees = 1 / sum(share**2 / own for share, own in shares if share)
     half = float(stdtrit(degrees, 0.975)) * found.standard_error
     return found.mean - half, found.mean + half
+
+
+INTERVALS: dict[str, Interval] = {"": over_both, "satterthwaite": by_satterthwaite, "problems": over_problems}
 
 
 def coverage(world: World, seeds: int, problems: int, repetitions: int, interval: Interval) -> float:
@@ -99,17 +121,16 @@ def coverage(world: World, seeds: int, problems: int, repetitions: int, interval
     rng, mean = np.random.default_rng([seeds, problems]), true_mean(world, seeds)
     hits = 0
     for _ in range(repetitions):
-        found = crossed_mean(draw(world, rng, seeds, problems))
-        low, high = interval(found) if found else (np.nan, np.nan)
+        low, high = interval(draw(world, rng, seeds, problems)) or (np.nan, np.nan)
         hits += low <= mean <= high
     return hits / repetitions
 
 
 def main(arguments: Sequence[str]) -> None:
     """Print a table for each world."""
-    numbers = [word for word in arguments if word != SATTERTHWAITE]
+    numbers = [word for word in arguments if word.isdigit()]
     repetitions = int(numbers[0]) if numbers else 400
-    interval = satterthwaite if SATTERTHWAITE in arguments else CrossedMean.interval
+    interval = INTERVALS[next((word for word in arguments if not word.isdigit()), "")]
     slack = 2 * np.sqrt(0.05 * 0.95 / repetitions)
     for world in WORLDS:
         print(f"{world.name} (variances: seed {world.seed:g}, problem {world.problem:g})")
