@@ -7,13 +7,18 @@ classes themselves, and no written page is kept that could go stale.
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.ext.napoleon import Config, GoogleDocstring
 
 _DOCS = Path(__file__).parent
+sys.path.insert(0, str(_DOCS))
+from reference.functions import NAMED, anchor  # noqa: E402
+
 _ROOT = _DOCS.parent
 _PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
 _PYTHON = os.environ.get("EVORUN_PYTHON", str(_ROOT / ".venv" / "bin" / "python"))
@@ -68,11 +73,32 @@ html_show_sourcelink = False
 
 
 def setup(app: Sphinx) -> None:
+    """Have each docstring and each page changed once it is read."""
+    app.connect("autodoc-process-docstring", _list_arguments)
+    app.connect("doctree-read", _name_language)
+    app.connect("doctree-read", _link_functions)
+
+
+def _list_arguments(_: Sphinx, kind: str, name: str, of: object, options: object, lines: list[str]) -> None:
+    """Make lists of `Args:` and `Raises:`; before a colon in a field's docstring Napoleon itself would find a type."""
+    if kind in ("class", "exception", "function", "method"):
+        lines[:] = GoogleDocstring(lines, Config(), what=kind).lines()
+
+
+def _name_language(_: Sphinx, doctree: nodes.document) -> None:
     """Highlight indented blocks, to which MyST gives the language `none`, as all others without a language."""
+    for block in doctree.findall(nodes.literal_block):
+        if block.get("language") == "none":
+            block["language"] = highlight_language
 
-    def name_language(_: Sphinx, doctree: nodes.document) -> None:
-        for block in doctree.findall(nodes.literal_block):
-            if block.get("language") == "none":
-                block["language"] = highlight_language
 
-    app.connect("doctree-read", name_language)
+def _link_functions(app: Sphinx, doctree: nodes.document) -> None:
+    """Lead from the functions that a paper's page names to their code."""
+    if not app.env.docname.startswith("papers/"):
+        return
+    page = app.builder.get_relative_uri(app.env.docname, "generated/functions")
+    for name in [*doctree.findall(nodes.literal)]:
+        if NAMED.fullmatch(name.astext()):
+            link = nodes.reference("", "", refuri=f"{page}#{nodes.make_id(anchor(name.astext()))}")
+            name.replace_self(link)
+            link += name

@@ -222,6 +222,27 @@ def test_the_run_directorys_page_names_each_file(pages: Mapping[str, str]) -> No
     assert described == {file for file in records.RUN if "/" not in file}
 
 
+# --- functions of the papers ---
+
+
+def test_each_equations_function_has_its_code(pages: Mapping[str, str]) -> None:
+    """Sphinx fails where a file lacks the function; the site's links are to these places."""
+    named = {
+        name
+        for paper in (DOCS / "papers").glob("*.md")
+        for name in re.findall(r"`(evorun[\w.]+:[\w.]+)`", paper.read_text())
+    }
+    shown = re.findall(
+        r"^\((\S+)\)=\n### (\S+)\n.*?^```{literalinclude} \.\./\.\./(\S+)\.py\n.*?^:pyobject: (\S+)$",
+        pages["functions"],
+        re.MULTILINE | re.DOTALL,
+    )
+    assert sorted(f"{file.replace('/', '.')}:{function}" for _, _, file, function in shown) == sorted(named)
+    for place, title, file, function in shown:
+        assert title == function
+        assert place == f"{file}:{function}".replace("/", "-").replace(".", "-").replace(":", "-")
+
+
 # --- methods and tasks ---
 
 

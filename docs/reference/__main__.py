@@ -5,6 +5,7 @@ from pathlib import Path
 
 from reference.command_line import command_line_page
 from reference.frames import frames_page
+from reference.functions import functions_page
 from reference.pairs import pairs_page
 from reference.records import records_page
 from reference.scores import scores_page
@@ -21,6 +22,7 @@ def main(folder: Path) -> None:
         "pairs": pairs_page(),
         "scores": scores_page(),
         "command_line": command_line_page(),
+        "functions": functions_page(),
     }
     for name, text in pages.items():
         (folder / f"{name}.md").write_text(text)
