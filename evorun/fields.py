@@ -14,6 +14,11 @@ from msgspec import Meta
 
 from evorun.errors import ConfigError
 
+FROM_TASK = "from_task"
+"""Name of the OmegaConf resolver, and mark of the fields, that read `task.sampling`."""
+WITHOUT_BUDGET = "without_budget"
+"""Name of the OmegaConf resolver, and mark of the fields, that are null under a budget."""
+
 PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegativeInt = Annotated[int, Meta(ge=0)]
 GroupSize = Annotated[int, Meta(ge=2)]

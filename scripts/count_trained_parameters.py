@@ -16,7 +16,8 @@ from omegaconf import OmegaConf
 from peft import get_peft_model
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from evorun.cli.compose import config_folder, register
+from evorun.cli.compose import register
+from evorun.cli.groups import config_folder
 from evorun.runner.settings import check
 from evorun.training.weights import adapter
 from evorun.training.wire import ProximalPolicy

@@ -12,7 +12,8 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from evorun.cli.compose import config_folder, register, yaml_values
+from evorun.cli.compose import register, yaml_values
+from evorun.cli.groups import config_folder
 from evorun.cli.overrides import words
 from evorun.cli.plain import plain
 from evorun.methods.base import Method

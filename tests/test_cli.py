@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from building import load_task
-from evorun.cli.compose import CHOSEN_GROUPS
+from evorun.cli.groups import CHOSEN_GROUPS
 from evorun.runner import registry
 from evorun_process import DRY_RUN, SMALL, environment, evorun, evorun_here
 
@@ -352,6 +352,7 @@ GROUPS = tuple(f"\n  {group} " for group in CHOSEN_GROUPS)
 
 
 SHOWN = {
+    "-sc query=bash": ("method=duel_evolve",),
     "--help": (*CHOICES, *GROUPS, "quickstart", "duel_evolve/simulated_study", "examples"),
     "list": ("problem_only", "google/gemma-3-4b-it", "OpenAI-compatible", "which methods fit which tasks"),
     "doctor": ("GPU", "evorun[vllm]", "model=smollm2_135m", "bubblewrap", "SLURM", "data of task=mathbench"),
@@ -366,14 +367,16 @@ for line in sys.argv[1:]:
     try:
         main(line.split())
     except SystemExit as end:
-        own = ("scipy",) if line == "--help" else ()  # some methods need it, and the others show all of them
+        light = line in ("--help", "-sc query=bash")  # the others show all methods, of which some need these
+        own = ("hydra", "numpy", "omegaconf", "scipy") if light else ()
         print("END", end.code, [name for name in (*{heavy}, *own) if name in sys.modules])
 """
 
 
 def test_what_is_shown_or_refused_imports_nothing_heavy(tmp_path: Path) -> None:
     program = [sys.executable, "-c", IMPORTING.format(heavy=HEAVY), *SHOWN, " ".join(REFUSED)]
-    done = subprocess.run(program, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True)
+    env = {**environment(), "COMP_LINE": "evorun method=du"}
+    done = subprocess.run(program, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
     *shown, refused = done.stdout.split("RUN ")[1:]
     for said, (verb, words) in zip(shown, SHOWN.items(), strict=True):
         assert [word for word in words if word not in said] == [], verb

@@ -103,7 +103,7 @@ def test_default_folders_are_never_shared(tmp_path: Path) -> None:
 def test_the_default_folders_are_chosen_free() -> None:
     import yaml
 
-    from evorun.cli.compose import config_folder
+    from evorun.cli.groups import config_folder
 
     defaults = yaml.safe_load((config_folder() / "config.yaml").read_text())["hydra"]
     for kind in ("run", "sweep"):

@@ -19,7 +19,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from building import composed
-from evorun.cli.compose import config_folder, register
+from evorun.cli.compose import register
+from evorun.cli.groups import config_folder
 from evorun.cli.overrides import words
 from evorun.cli.sweeper import _by_key, make_overrides
 from evorun.cli.tournament import _composed, _sorted

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from evorun.cli.completion import complete
-from evorun.cli.compose import choices
+from building import composed
+from evorun.cli.completion import TOP_KEYS, complete
+from evorun.cli.groups import choices
 from evorun.cli.usage import USAGES
 from evorun_process import environment
 
@@ -43,6 +44,8 @@ def test_an_empty_word_may_become_any_verb_and_group() -> None:
     offered = set(complete("evorun "))
     assert offered >= {*USAGES, "method=", "hydra/launcher=", "task.", "evorun."}
     assert {f"task={name}" for name in choices("task")} == set(complete("evorun task="))
+    keys = {f"{key}{'.' if isinstance(value, dict) else '='}" for key, value in composed().items()}
+    assert set(TOP_KEYS) >= keys
 
 
 def test_bash_offers_them(tmp_path: Path) -> None:

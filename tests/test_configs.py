@@ -11,7 +11,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from building import composed, composition
-from evorun.cli.compose import config_folder, register, yaml_values
+from evorun.cli.compose import register, yaml_values
+from evorun.cli.groups import config_folder
 from evorun.errors import ConfigError
 from evorun.methods.learning.policy_gradient import Grpo, GrpoConfig
 from evorun.methods.search.chain_of_thought import ZeroShot

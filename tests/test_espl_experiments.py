@@ -10,7 +10,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from building import composed, simulated_run
-from evorun.cli.compose import config_folder, register
+from evorun.cli.compose import register
+from evorun.cli.groups import config_folder
 from evorun.cli.sweeper import jobs_of_sweep, make_overrides
 from evorun.runs.journal_reader import read_journal
 

@@ -12,7 +12,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from evorun.cli.compose import config_folder, register
+from evorun.cli.compose import register
+from evorun.cli.groups import config_folder
 from evorun_process import environment
 
 COMMANDS = (

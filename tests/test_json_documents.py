@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evorun.cli import doctor
-from evorun.cli.compose import config_folder
+from evorun.cli.groups import config_folder
 from evorun.runner import registry
 from evorun_process import evorun_here
 from run_fixture import RunSpec, write_run

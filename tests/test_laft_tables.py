@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from building import composed
-from evorun.cli.compose import config_folder
+from evorun.cli.groups import config_folder
 from evorun.runner.settings import check
 
 TABLES: dict[str, dict[tuple[str, str], tuple[int, float]]] = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evorun.cli import listing
-from evorun.cli.compose import config_folder
+from evorun.cli.groups import config_folder
 from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runs.terminal import Terminal

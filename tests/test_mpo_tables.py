@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from building import composed
-from evorun.cli.compose import config_folder
+from evorun.cli.groups import config_folder
 
 Rows = dict[tuple[str, ...], Any]
 

@@ -8,7 +8,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from building import composed
-from evorun.cli.compose import config_folder
+from evorun.cli.groups import config_folder
 from evorun.runner import registry
 from evorun.runner.pairings import TournamentSettings
 from evorun.tasks.livecodebench.reading import MEMORY_CHARS

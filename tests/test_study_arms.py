@@ -10,7 +10,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from evorun.cli.compose import config_folder, register, yaml_values
+from evorun.cli.compose import register, yaml_values
+from evorun.cli.groups import config_folder
 from evorun.cli.sweeper import jobs_of_sweep, make_overrides
 
 ROOT = Path(__file__).parents[1]

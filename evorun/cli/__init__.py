@@ -72,7 +72,6 @@ def _as_foreign_fault(error: Exception) -> EvorunError | None:
 
 def _dispatch(arguments: list[str]) -> int:
     from evorun.cli.usage import USAGES
-    from evorun.cli.verbs import run_verb
 
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
@@ -82,6 +81,8 @@ def _dispatch(arguments: list[str]) -> int:
         if asks_for_help:
             print(f"usage: {USAGES[first].synopsis}\n\n{USAGES[first].about}")
             return 0
+        from evorun.cli.verbs import run_verb
+
         return run_verb(first, arguments[1:])
     if first in ("--version", "-V"):
         import evorun

@@ -4,19 +4,13 @@
 no plug-ins and no choices in subfolders (`experiment=espl/tiny`), so the answer comes from here.
 """
 
-import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
 
-from hydra.plugins.completion_plugin import CompletionPlugin
-from omegaconf import OmegaConf
-
-from evorun.cli.compose import choices
+from evorun.cli.groups import RUN_GROUPS, SETTINGS, choices, config_folder
 from evorun.cli.help import GROUPS
-from evorun.cli.plain import composed
 from evorun.cli.usage import USAGES
-from evorun.errors import EvorunError
 
 QUERIES = {"query=bash": " ", "query=zsh": " ", "query=fish": "\n"}
 """Queries of the shells' functions, with the separator that each expects between two choices."""
@@ -24,6 +18,8 @@ QUERIES = {"query=bash": " ", "query=zsh": " ", "query=fish": "\n"}
 FLAGS = ("-m", "--cfg", "--config-dir", "--help", "--version")
 HYDRA_KEYS = ("hydra.run.dir=", "hydra.sweep.dir=")
 """Of those that Hydra knows, the ones that evorun's pages name."""
+TOP_KEYS = (*(f"{group}." for group in (*RUN_GROUPS, *SETTINGS)), "seed=", "study=")
+"""Beginnings of the keys of runs, known without composing one."""
 
 
 def print_choices(query: str) -> None:
@@ -57,10 +53,32 @@ def _offer(words: Sequence[str], word: str) -> Iterator[str]:
         yield from (() if words else USAGES)
         yield from (*FLAGS, *(f"{sign}{offer}" for offer in (*(f"{group}=" for group in GROUPS), *HYDRA_KEYS)))
     if verb is None or "KEY=VALUE" in verb.synopsis:
-        with contextlib.suppress(EvorunError):  # of words that compose nothing
-            chosen = [given for given in words if re.fullmatch(r"[+~]*[\w/]+=[^,]*", given)]
-            keys = CompletionPlugin._get_matches(OmegaConf.create(composed(chosen)), f"{group}{equals}{value}")
-            yield from (f"{sign}{offer}" for offer in keys)
+        if not re.search(r"[.=]", group + equals):
+            yield from (f"{sign}{key}" for key in TOP_KEYS)
+            return
+        chosen = [given for given in words if re.fullmatch(r"[+~]*[\w/]+=[^,]*", given)]
+        yield from (f"{sign}{key}" for key in _list_keys(chosen, f"{group}{equals}{value}"))
+
+
+def _list_keys(chosen: Sequence[str], word: str) -> list[str]:
+    """Return what a key, or its value, may become under the choices of a command line."""
+    # here: they take longer to import than all else that a shell waits for
+    from hydra import compose, initialize_config_dir
+    from hydra.errors import HydraException
+    from hydra.plugins.completion_plugin import CompletionPlugin
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    from evorun.cli.compose import register
+
+    register(chosen)
+    try:
+        with initialize_config_dir(str(config_folder()), version_base="1.3"):
+            config = compose("config", overrides=list(chosen))
+        OmegaConf.resolve(config)
+    except (HydraException, OmegaConfBaseException):  # words that compose nothing
+        return []
+    return CompletionPlugin._get_matches(config, word)
 
 
 def _options(synopsis: str) -> Iterator[str]:

@@ -1,74 +1,24 @@
-"""The config groups and their choices, from YAML files and from plug-ins."""
+"""The values of the config groups' YAML files, and the choices without a file, for Hydra to compose."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-import evorun
+from evorun.cli.groups import LIKE, choices, config_folder
 from evorun.cli.hydra_cache import compose_faster
-from evorun.methods.base import Method
-from evorun.methods.search.proposals import FROM_TASK, WITHOUT_BUDGET
-from evorun.models.config import OTHER_ROLES
+from evorun.fields import FROM_TASK, WITHOUT_BUDGET
 from evorun.plugins import Kind
 from evorun.runner import registry
 from evorun.runs.budget import LIMITS
+
+if TYPE_CHECKING:
+    from evorun.methods.base import Method
 from evorun.tracking.choices import plugin_trackers
-
-
-def config_folder() -> Path:
-    """Return the folder of YAML files: inside an installed wheel, or beside the package in a checkout."""
-    package = Path(evorun.__file__).parent
-    inside = package / "conf"
-    return inside if inside.is_dir() else package.parent / "conf"
-
-
-ROLES = tuple(role for role in OTHER_ROLES if (config_folder() / role).is_dir())
-"""Model roles that can have their own model."""
-
-RUN_GROUPS = (
-    *("method", "task", "model", "engine"),
-    *(group for role in ROLES for group in (role, f"{role}_engine")),
-    "budget",
-)
-"""Groups that make a run."""
-
-CHOSEN_GROUPS = (*RUN_GROUPS, "tracker", "experiment", "release", "student", "teacher", "teacher_engine", "training")
-"""Groups with a choice by name."""
-
-UNTYPED = ("experiment", "release")
-TYPED_GROUPS = (*(group for group in CHOSEN_GROUPS if group not in UNTYPED), "sandbox", "run", "evorun")
-"""Groups whose keys evorun checks against their schema; a key may be set whether or not the YAML lists it."""
-
-# Groups with the choices of another group: a role's model is any model.
-LIKE = {
-    group: "engine" if group.endswith("_engine") else "model"
-    for role in (*ROLES, "teacher")
-    for group in (role, f"{role}_engine")
-}
-
-
-def choices(group: str) -> list[str]:
-    """Return the choices of a config group in alphabetical order; a file in a subfolder is FOLDER/NAME."""
-    files = _files(config_folder() / group)
-    if group in LIKE:
-        files |= set(choices(LIKE[group]))
-    if group in registry.GROUPS:
-        files |= set(registry.names(group))
-    if group == "tracker":
-        files |= set(plugin_trackers())
-    return sorted(files)
-
-
-@cache
-def _files(folder: Path) -> frozenset[str]:
-    """Return the names of the YAML files in a folder of evorun's own, which stay."""
-    return frozenset(file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("*.yaml"))
-
 
 PARTS = "/method_parts@_here_"
 """Key, in a method's defaults, of the list of settings that several methods share."""
@@ -105,7 +55,7 @@ def default_config(kind: Kind, name: str, **changes: Any) -> Any:
     return typed(schema, {"name": name, **yaml_values(kind, name), **changes}, kind)
 
 
-def _plugin_node(method: type[Method]) -> DictConfig:
+def _plugin_node(method: "type[Method]") -> DictConfig:
     """Return the values that a plug-in's dataclass gives its hyperparameters."""
     node: DictConfig = OmegaConf.structured(method.Config)
     for field in dataclasses.fields(method.Config):
@@ -116,7 +66,7 @@ def _plugin_node(method: type[Method]) -> DictConfig:
     return node
 
 
-def _stated(method: type[Method]) -> dict[str, Any]:
+def _stated(method: "type[Method]") -> dict[str, Any]:
     """Return these values without those that the dataclass leaves open."""
     values: Any = OmegaConf.to_container(_plugin_node(method))
     return {key: value for key, value in values.items() if value != MISSING}

@@ -7,7 +7,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.errors import OverrideParseException
 from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue, OmegaConfBaseException
 
-from evorun.cli.compose import CHOSEN_GROUPS, choices
+from evorun.cli.groups import CHOSEN_GROUPS, choices
 from evorun.cli.usage import USAGES
 from evorun.runner import registry
 

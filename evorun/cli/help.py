@@ -3,7 +3,7 @@
 import shutil
 import textwrap
 
-from evorun.cli.compose import LIKE, ROLES, choices
+from evorun.cli.groups import LIKE, ROLES, choices
 from evorun.cli.usage import USAGES
 
 GROUPS = {

@@ -14,8 +14,9 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from evorun.cli import invocation, sweeper  # the sweeper registers itself with Hydra
-from evorun.cli.compose import config_folder, register
+from evorun.cli.compose import register
 from evorun.cli.explain import explain
+from evorun.cli.groups import config_folder
 from evorun.cli.job_command import CONFIG, command_of_job
 from evorun.cli.naming import register_resolvers, remove_unused_run_dir
 from evorun.cli.output import print_error, show_warnings, sturdy_streams

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from omegaconf import MISSING
 from rich.table import Table
 
-from evorun.cli.compose import choices, config_folder, default_config, yaml_values
+from evorun.cli.compose import default_config, yaml_values
+from evorun.cli.groups import choices, config_folder
 from evorun.cli.output import JSON, print_json
 from evorun.cli.plugin_keys import describe_keys
 from evorun.errors import ConfigError

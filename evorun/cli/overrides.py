@@ -14,8 +14,9 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from evorun.cli.compose import CHOSEN_GROUPS, ROLES, TYPED_GROUPS, choices, yaml_values
+from evorun.cli.compose import yaml_values
 from evorun.cli.explain import explain
+from evorun.cli.groups import CHOSEN_GROUPS, ROLES, TYPED_GROUPS, choices
 from evorun.cli.quoting import quoted
 from evorun.cli.secrets import refuse_typed_secrets
 from evorun.errors import ConfigError

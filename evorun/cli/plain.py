@@ -13,8 +13,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from evorun.cli.compose import LIKE, choices, config_folder, register, yaml_values
+from evorun.cli.compose import register, yaml_values
 from evorun.cli.explain import explain
+from evorun.cli.groups import LIKE, choices, config_folder
 from evorun.cli.overrides import permit_unlisted_key, refuse_wrong_choices
 from evorun.cli.study_record import recorded_study
 from evorun.errors import ConfigError, EvorunError

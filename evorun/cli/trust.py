@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evorun.cli.compose import CHOSEN_GROUPS, UNTYPED, choices
+from evorun.cli.groups import CHOSEN_GROUPS, UNTYPED, choices
 from evorun.cli.overrides import change, read_key, words
 from evorun.cli.plain import composed, with_absolute_paths, with_absolute_runs
 from evorun.cli.secrets import refuse_typed_secrets

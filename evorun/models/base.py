@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypedDict, runtime_checkable
 
 import msgspec
-import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -209,6 +208,8 @@ def round_logprobs(reply: Reply) -> Reply:
     """Return the reply with log-probabilities rounded to few decimals, which a journal reproduces exactly."""
     if all(completion.logprobs is None for completion in reply.completions):
         return reply
+    import numpy as np  # here: a shell that completes a word imports this module
+
     completions = (
         msgspec.structs.replace(
             completion,

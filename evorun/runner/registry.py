@@ -17,20 +17,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
-
-from omegaconf import OmegaConf
+from typing import TYPE_CHECKING, Any
 
 from evorun.errors import ConfigError, EvorunError, PluginError, first_line
-from evorun.methods.base import REGIMES, Method
-from evorun.methods.learning.reward_plugins import RewardConfig
-from evorun.models.config import EngineConfig
 from evorun.plugins import Kind, find_package, find_plugins, key_of, load_plugin
-from evorun.runs.manifest import PluginInRun
-from evorun.tasks.base import TaskConfig
-from evorun.tasks.judges import JudgeConfig
 
-# Targets are strings, imported on demand: `evorun --help` imports no method, task or engine.
+if TYPE_CHECKING:
+    from evorun.methods.base import Method
+    from evorun.methods.learning.reward_plugins import RewardConfig
+    from evorun.models.config import EngineConfig
+    from evorun.runs.manifest import PluginInRun
+    from evorun.tasks.base import TaskConfig
+    from evorun.tasks.judges import JudgeConfig
+
+# Targets are strings, imported on demand: `evorun --help` and a shell's completion import no method, task or engine.
 METHODS = {
     "ace": "evorun.methods.ace.ace:Ace",
     "best_of_n": "evorun.methods.duels.best_of_n:BestOfN",
@@ -107,12 +107,12 @@ _BUILTIN: Mapping[Kind, Mapping[str, str]] = {
     "judge": {},
     "reward": {},
 }
-_BASES: Mapping[Kind, type] = {
-    "method": Method,
-    "task": TaskConfig,
-    "engine": EngineConfig,
-    "judge": JudgeConfig,
-    "reward": RewardConfig,
+_BASES: Mapping[Kind, str] = {
+    "method": "evorun.methods.base:Method",
+    "task": "evorun.tasks.base:TaskConfig",
+    "engine": "evorun.models.config:EngineConfig",
+    "judge": "evorun.tasks.judges:JudgeConfig",
+    "reward": "evorun.methods.learning.reward_plugins:RewardConfig",
 }
 _ATTRIBUTES: Mapping[Kind, tuple[str, ...]] = {
     "method": ("Config", "description", "regime", "needs"),
@@ -136,11 +136,13 @@ def plugins(kind: Kind) -> dict[str, metadata.EntryPoint]:
     return find_plugins(kind, _BUILTIN[kind])
 
 
-def parent_method(method: type[Method]) -> str | None:
+def parent_method(method: "type[Method]") -> str | None:
     """Return the name of evorun's own method whose YAML gives a plug-in's hyperparameters without a default.
 
     It is the nearest base whose `Config` the plug-in's `Config` extends; None: there is none.
     """
+    from evorun.methods.base import Method
+
     if method.__module__.startswith("evorun."):
         return None
     for base in method.__mro__[1:]:
@@ -168,31 +170,31 @@ def usable_plugins(kind: Kind, chosen: Collection[str] = ()) -> dict[str, Any]:
 _warn_once = cache(log.warning)
 
 
-def method_class(name: str) -> type[Method]:
+def method_class(name: str) -> "type[Method]":
     """Return the method of that name. Raises ConfigError, which lists the choices, when there is none."""
     found: type[Method] = _find("method", name)
     return found
 
 
-def task_config_class(name: str) -> type[TaskConfig]:
+def task_config_class(name: str) -> "type[TaskConfig]":
     """Return the task's configuration class. Raises ConfigError when there is none."""
     found: type[TaskConfig] = _find("task", name)
     return found
 
 
-def engine_config_class(name: str) -> type[EngineConfig]:
+def engine_config_class(name: str) -> "type[EngineConfig]":
     """Return the engine's configuration class. Raises ConfigError when there is none."""
     found: type[EngineConfig] = _find("engine", name)
     return found
 
 
-def judge_config_class(name: str) -> type[JudgeConfig]:
+def judge_config_class(name: str) -> "type[JudgeConfig]":
     """Return the configuration class of a plug-in's judge. Raises ConfigError when there is none."""
     found: type[JudgeConfig] = _find("judge", name)
     return found
 
 
-def reward_config_class(name: str) -> type[RewardConfig]:
+def reward_config_class(name: str) -> "type[RewardConfig]":
     """Return the configuration class of a plug-in's reward. Raises ConfigError when there is none."""
     found: type[RewardConfig] = _find("reward", name)
     return found
@@ -203,12 +205,12 @@ def names(kind: Kind) -> list[str]:
     return sorted({*_BUILTIN[kind], *plugins(kind)})
 
 
-def methods() -> dict[str, type[Method]]:
+def methods() -> "dict[str, type[Method]]":
     """Return all methods by name, in alphabetical order, without unusable plug-ins."""
     return {name: method_class(name) for name in sorted({*METHODS, *usable_plugins("method")})}
 
 
-def task_configs() -> dict[str, type[TaskConfig]]:
+def task_configs() -> "dict[str, type[TaskConfig]]":
     """Return the configuration classes of all tasks by name, as `methods` does."""
     return {name: task_config_class(name) for name in sorted({*TASKS, *usable_plugins("task")})}
 
@@ -256,6 +258,9 @@ def _find(kind: Kind, name: str) -> type:
 
 def _load_plugin(kind: Kind, point: metadata.EntryPoint) -> type:
     """Import a plug-in. Raises PluginError when that fails, or when it does not meet the contract of its kind."""
+    from omegaconf import OmegaConf
+
+    from evorun.methods.base import REGIMES
 
     def check(found: Any) -> None:
         for attribute in _ATTRIBUTES[kind]:
@@ -264,16 +269,18 @@ def _load_plugin(kind: Kind, point: metadata.EntryPoint) -> type:
             raise ValueError(f"regime: expected one of {', '.join(REGIMES)}, got {regime!r:.60}")
         OmegaConf.structured(getattr(found, "Config", found))
 
-    return load_plugin(kind, point, _BASES[kind], check)
+    return load_plugin(kind, point, _load(_BASES[kind]), check)
 
 
-def describe_plugins(**names: str) -> dict[str, PluginInRun]:
+def describe_plugins(**names: str) -> "dict[str, PluginInRun]":
     """Return the origin of those of a run's parts (`method=NAME`, `engine=NAME`) that plug-ins provide, by kind."""
     points = {kind: plugins(kind).get(names[kind]) for kind in KINDS if kind in names}
     return {kind: _describe_plugin(point) for kind, point in points.items() if point is not None}
 
 
-def _describe_plugin(point: metadata.EntryPoint) -> PluginInRun:
+def _describe_plugin(point: metadata.EntryPoint) -> "PluginInRun":
+    from evorun.runs.manifest import PluginInRun
+
     package, version = ("", "") if point.dist is None else (point.dist.name, point.dist.version)
     return PluginInRun(package, version, point.module, _digest_source(point.module))
 

@@ -14,7 +14,8 @@ import msgspec
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from evorun.cli.compose import config_folder, default_config, register
+from evorun.cli.compose import default_config, register
+from evorun.cli.groups import config_folder
 from evorun.runner.experiment import run_experiment
 from evorun.runner.settings import check
 from evorun.runs.terminal import Terminal

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta, UnsetType
 from msgspec.structs import replace
 
-from evorun.fields import NonNegativeInt, PositiveInt
+from evorun.fields import FROM_TASK, WITHOUT_BUDGET, NonNegativeInt, PositiveInt
 from evorun.methods.base import SamplingSettings
 from evorun.methods.context import Context
 from evorun.models.base import Sampling
@@ -17,11 +17,6 @@ from evorun.rollouts.responses import respond
 from evorun.runs.candidates import Candidate
 from evorun.runs.roles import GENERATE
 from evorun.tasks.base import Prompt
-
-FROM_TASK = "from_task"
-"""Name of the OmegaConf resolver, and mark of the fields, that read `task.sampling`."""
-WITHOUT_BUDGET = "without_budget"
-"""Name of the OmegaConf resolver, and mark of the fields, that are null under a budget."""
 
 
 def from_task(default: Any) -> Any:
