@@ -32,7 +32,7 @@ class Selected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise(runs: Iterable[Sequence[Selected]], score: Score) -> list[RejudgedFigure]:
-    """Return a row per selector: the mean score, and the difference to the run's own choice, paired by problem.
+    """Return a row per selector: the mean score, and the difference from the run's own choice, paired by problem.
 
     runs: the choices of each run. A problem that several of them share counts once, with the means over them.
     Intervals are over problems.

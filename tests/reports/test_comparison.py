@@ -184,7 +184,7 @@ def test_a_replay_of_a_compared_run_is_no_second_sample(tmp_path: Path) -> None:
     first, other = write_method(tmp_path / "first", GOOD), write_method(tmp_path / "other", FAIR, method="other")
     config = {"method": {"name": "zero_shot"}, "seed": 0, "engine": {"name": "replay", "run": str(first)}}
     again = write_method(tmp_path / "again", GOOD, config=config)
-    said = "which is compared, too: no second sample."
+    said = "which is compared, too: it is no second sample."
     comparison = compare([first, other, again])
     names = {run.outcome.run_dir.name: run.name for run in comparison.runs}
     assert f"{names['again']}: A replay of {names['first']}, {said}" in comparison.warnings
@@ -370,8 +370,13 @@ def test_few_seeds_and_single_trainings_are_said_in_a_sentence(tmp_path: Path) -
     assert line.startswith("Fewer than 5 seeds (all have 3): ")  # two dozen names would fill a page
     assert ceiling_lines(compare(alike)) == []
     full = [*_of_seeds(tmp_path / "c", (10, 10, 10)), *alike[3:]]
-    (line,) = ceiling_lines(compare(full))
+    comparison = compare(full)
+    (line,) = ceiling_lines(comparison)
     assert line.startswith("At the ceiling (zero_shot): accuracy is 100.0 % on every problem, the best possible. ")
+    assert line.endswith(" Harder problems could.")
+    for run in comparison.runs:
+        run.manifest.simulated = True
+    assert ceiling_lines(comparison)[0].endswith(" lower engine.skill or engine.improvement.")
 
 
 def test_five_seeds_have_intervals_over_seeds_and_problems_too(tmp_path: Path) -> None:
@@ -400,6 +405,7 @@ def test_five_seeds_have_intervals_over_seeds_and_problems_too(tmp_path: Path) -
     assert ends == pytest.approx([crossed.interval()[0], 1, of_seeds])
     assert "5 x 10" in grid.shown()[0]
     assert "This interval goes with the test; the others do not decide." in pairs_note(comparison)
+    assert "the reference of its group" not in pairs_note(comparison)  # there is one, with several seeds
 
 
 def test_the_head_of_an_interval_says_what_it_is_over_where_all_rows_agree(tmp_path: Path) -> None:
@@ -639,7 +645,7 @@ def test_what_no_paper_measured_shows_no_difference_and_says_why_once(
     assert row.get_reported("accuracy") == 0.94
     assert _subtract_reported(row) is None
     assert row.subtract_reported(0.5, row.reported.get_stratum("middle")) is None
-    assert comparison.remarks == [f"No difference to reported figures is shown where {reason}."]
+    assert comparison.remarks == [f"No difference from reported figures is shown where {reason}."]
 
 
 def test_generated_problems_are_the_papers_own_kind(tmp_path: Path) -> None:

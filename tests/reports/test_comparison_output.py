@@ -95,6 +95,7 @@ def test_groups_stand_below_one_another_each_with_its_reference(tmp_path: Path) 
     assert shown == ["lyria, tsp gepa, tsp", "zero_shot, tsp", "lyria, sudoku gepa, sudoku", "zero_shot, sudoku"]
     text = " ".join(rows)
     assert "adjusted for the 4 comparisons" in text
+    assert "Each run is compared with the reference of its group" in text
     assert "the method that most others can be paired with" in text
     page = _plain(Page(_page(runs)).text)
     assert "lyria, sudoku gepa, sudoku 10 -50.0 pp" in page

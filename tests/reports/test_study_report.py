@@ -103,7 +103,7 @@ def test_a_run_that_did_not_keep_to_the_file_is_named_with_the_reason(
     assert len(deviations) == 1
     assert deviations[0].startswith("gepa")
     assert deviation in deviations[0]
-    assert any(line.startswith("Answer, although not as stated: ") for line in _report(runs).lines)
+    assert any(line.startswith("Answer, despite the deviations: ") for line in _report(runs).lines)
 
 
 def test_runs_that_are_missing_added_doubled_or_unfinished_are_named(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_added_seeds_leave_the_answer_over_the_stated_ones_as_it_was(tmp_path: P
     *_, answer, beside = report.lines
     assert answer == stated.replace("Answer:", "Answer over the stated seeds (0, 1):")
     assert "3 seeds x 10 shared problems" in beside
-    assert beside.startswith("Beside it, with what was added, which was not stated: ")
+    assert beside.startswith("With the added runs, which the file does not state: ")
     with_another = _report([*runs, _write(tmp_path, "duel_evolve", 0, 9)])
     assert with_another.lines[4] == stated  # a further comparison would have changed Holm's adjustment
 

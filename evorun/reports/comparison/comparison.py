@@ -260,7 +260,7 @@ def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> Comp
         remarks=[
             *unread,
             *filter(None, (describe_repeated_scores(outcomes, reported), describe_constant_scores(outcomes, reported))),
-            *(f"No difference to reported figures is shown where {reason}." for reason in incomparable),
+            *(f"No difference from reported figures is shown where {reason}." for reason in incomparable),
             *([ELO_LINE] if any(has_reported_elo(run.manifest.config) for run in runs) else []),
             *describe_reported_means([(run.manifest, run.outcome.metrics) for run in runs]),
         ],
@@ -327,7 +327,7 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
             holders[line].add(run.name)
         repeated = originals.get(run.recording)
         if repeated is not None:
-            holders[f"A replay of {repeated}, which is compared, too: no second sample."].add(run.name)
+            holders[f"A replay of {repeated}, which is compared, too: it is no second sample."].add(run.name)
     everyone = {run.name for arm in [arm for arm in arms if not arm.is_baseline] or arms for run in arm.runs}
     return [
         line if runs >= everyone else f"{'; '.join(_name_runs(arms, runs))}: {line}" for line, runs in holders.items()

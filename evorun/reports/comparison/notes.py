@@ -149,7 +149,7 @@ def few_seeds_lines(comparison: ComparedRuns) -> list[str]:
     if few:
         counts = set(few.values())
         alike = 1 < len(few) == len(arms) and len(counts) == 1
-        no_interval = f"; over seeds alone, fewer than {MIN_SEEDS} have none" if min(counts) < MIN_SEEDS else ""
+        no_interval = f"; over seeds alone, there is none below {MIN_SEEDS} seeds" if min(counts) < MIN_SEEDS else ""
         which = f"all have {min(counts)}" if alike else "; ".join(f"{arm}: {seeds}" for arm, seeds in few.items())
         lines.append(f"Fewer than {ENOUGH_SEEDS} seeds ({which}): intervals over seeds are rough{no_interval}.")
     if single:
@@ -223,8 +223,8 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
             "lines are single runs."
         )
     if any(panel.has_bands for panel in panels):
-        over = f", Student's t over the seeds from {MIN_SEEDS} on, of no width where all agree" if has_seeds else ""
-        sentences.append(f"Bands are 95 % intervals{over}.")
+        over = f" by Student's t over the seeds, from {MIN_SEEDS} on; they have no width where all seeds agree"
+        sentences.append(f"Bands are 95 % intervals{over if has_seeds else ''}.")
     if not all(panel.has_bands for panel in panels):
         sentences.append("Figures of many methods have neither bands nor thin lines.")
     if has_marks:
@@ -301,8 +301,10 @@ def pairs_notes(comparison: ComparedRuns) -> list[str]:
     pairs = comparison.pairs.all_pairs
     tested = [pair for pair in pairs if pair.p is not None]
     rates = [pair for pair in pairs if pair.primary.rate]
-    units = " in percentage points" if len(rates) == len(pairs) else ", of rates in percentage points" if rates else ""
-    alike = "no problem tells the two apart" if len(rates) == len(pairs) else "all problems differ by the same amount"
+    units = "percentage points" if len(rates) == len(pairs) else "percentage points for rates"
+    alike = (
+        "each problem has the same outcome" if len(rates) == len(pairs) else "all problems differ by the same amount"
+    )
     sentences = []
     if not comparison.reference_given:
         sentences.append(f"The reference is {_describe_choice(comparison)}; --against=RUN names another.")
@@ -311,8 +313,8 @@ def pairs_notes(comparison: ComparedRuns) -> list[str]:
     pooled = [pair.compared for pair in comparison.pairs.pooled]
     sentences += [
         f"{len(pairs)} {'comparison' if len(pairs) == 1 else 'comparisons'}{sizes}. Difference: "
-        f"{primary_words(comparison)} of the run minus that of the reference{units}.",
-        f"{'Over problems' if pooled else '95 % interval'}: a paired bootstrap over problems, about these very runs on "
+        f"{primary_words(comparison)} of the run minus that of the reference{f', in {units}' if rates else ''}.",
+        f"{'Over problems' if pooled else '95 % interval over problems'}: a paired bootstrap, about these very runs on "
         f"other problems, not about other seeds. There is none where {alike}.",
     ]
     if any(compared.seeds_ci95 for compared in pooled):
@@ -349,10 +351,10 @@ def _describe_tests(pairs: Sequence[Pair]) -> list[str]:
     if not all(pair.primary.rate for pair in single):
         sentences.append("p of one seed: Student's paired t test over problems, two-sided.")
     if len(single) < len(tested):
-        sentences.append("p of several seeds: two-sided, of Student's t over seeds and problems.")
+        sentences.append("p of several seeds: Student's t over seeds and problems, as for that interval, two-sided.")
     counted = "" if len(single) == len(tested) else ", counted for each seed"
     if any(pair.primary.rate for pair in pairs):
-        sentences.append(f"Gained: problems that only the run has right; lost: only the reference{counted}.")
+        sentences.append(f"Gained, lost: problems that only the run, or only the reference, has right{counted}.")
     else:
         sentences.append(f"Better, worse: problems on which the run's score is better or worse{counted}.")
     if any(pair.compared.crossed for pair in pairs):

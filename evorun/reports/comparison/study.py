@@ -43,7 +43,7 @@ class StudyReport:
         """The study in sentences: question, record, deviations and answers."""
         study = self.recorded.study
         effect = f"{text.size(self.score, study.smallest_effect)} in {text.words(study.score)}"
-        kept = "The runs kept to it: methods, seeds, budget, settings and primary score are as stated, none is missing."
+        kept = "The runs kept to it: methods, seeds, budget, settings and primary score are as stated; none is missing."
         if self.deviations:
             kept = f"The runs did not keep to it: {'; '.join(self.deviations)}."
         return [
@@ -52,7 +52,7 @@ class StudyReport:
             f"Smallest effect of interest: {effect}.",
             f"Stopping rule, as stated: {study.stopping_rule}",
             *(f"{self._label}: {answer}" for answer in self.answers),
-            *(f"Beside it, with what was added, which was not stated: {answer}" for answer in self.answers_over_all),
+            *(f"With the added runs, which the file does not state: {answer}" for answer in self.answers_over_all),
         ]
 
     @property
@@ -60,7 +60,7 @@ class StudyReport:
         seeds = self.recorded.study.seeds
         over = f" over the stated seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds))})"
         by_others = [line for line in self.deviations if not line.endswith(_ADDED)]
-        return f"Answer{over if self.added_seeds else ''}{', although not as stated' if by_others else ''}"
+        return f"Answer{over if self.added_seeds else ''}{', despite the deviations' if by_others else ''}"
 
 
 _ADDED = " was added"

@@ -155,7 +155,7 @@ def _head_reported(rows: Sequence[Row]) -> str:
 def _beside_reported(
     row: Row, score: Score, measured: float | None, reported: float | None, heading: str
 ) -> dict[str, Cell]:
-    """Return the cells of a reported figure, under its heading, and of the difference to it; None for both without."""
+    """Return the cells of a reported figure, under its heading, and of the difference; None for both without one."""
     if reported is None:
         return {heading: None, "difference": None}
     difference = row.subtract_reported(measured, reported)
