@@ -122,6 +122,22 @@ def test_blocks_say_what_their_commands_need() -> None:
                     assert need in said or not shown.search(command), (page.name, need, command)
 
 
+@pytest.mark.nightly  # by day these commands run small: test_a_printed_run_on_a_simulated_model_runs
+def test_the_first_hour_prints_what_its_page_shows(tmp_path: Path) -> None:
+    """From the first run to the exported figure, and what README shows; pages may leave columns out."""
+    page = (ROOT / "docs" / "first_hour.md").read_text().partition("## A run without weights")[2]
+    page = page.partition("## Stop it and go on")[0]
+    commands = re.findall(r"^    evorun (.+)$", re.sub(r"\\\n\s+", " ", page), re.MULTILINE)
+    assert len(commands) == 4
+    printed = "".join(evorun_here(*shlex.split(command), cwd=tmp_path).stdout for command in commands)
+    lines = [set(line.split()) for line in printed.splitlines()]
+    shown = re.findall(r"^```text\n(.*?)^```", page + (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(shown) == 6
+    for line in "\n".join(shown).splitlines():
+        words = {word for word in line.split() if set(word) != {"─"}}
+        assert "DATE_TIME" in line or any(words <= one for one in lines), line
+
+
 def inline_and_indented(pattern: str) -> set[str]:
     """Return what a pattern's group finds in code of the pages."""
     code = (re.sub(r"\\\n\s+", " ", page.read_text()) for page in PAGES)
