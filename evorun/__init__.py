@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from evorun.api.running import extend, fork, rejudge, replay, resume, run, sweep
     from evorun.api.runs import Run, Runs
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 __all__ = [
     "Comparison",

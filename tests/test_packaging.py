@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from evorun.tracking.choices import TRACKERS
 
@@ -100,10 +101,18 @@ def version() -> str:
     return found[1]
 
 
-def test_the_version_is_the_same_in_every_file() -> None:
-    assert f"\nversion: {version()}\n" in (ROOT / "CITATION.cff").read_text()
-    (entry,) = re.findall(rf"^## {re.escape(version())} - (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert f"\ndate-released: {entry}\n" in (ROOT / "CITATION.cff").read_text()
+def test_the_version_is_the_released_one_or_leads_to_the_next() -> None:
+    """So a run of the released version is not resumed by a checkout that records otherwise."""
+    _, unreleased, *released = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    last, date = released[0].splitlines()[0].split(" - ")
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {last}\n" in citation
+    assert f"\ndate-released: {date}\n" in citation
+    if unreleased.strip() == "Unreleased":
+        assert version() == last
+    else:
+        assert Version(version()).is_devrelease
+        assert Version(version()) > Version(last)
 
 
 @pytest.mark.nightly  # what the wheel holds is compared by day
