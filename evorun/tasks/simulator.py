@@ -144,30 +144,40 @@ class TextSimulator:
         """Return a warning if its answers, scored by degrees, are worse than random ones or better than its skill."""
         if not self._in_degrees:
             return None
-        told = f"task={self._task.name}: with engine.skill={self._skill.skill:g}, simulated answers score"
-        guessing, rng, leads = self.at_random(), stream(0, "random level"), list[float]()
-        random_degrees, compared = list[float](), problems[:_COMPARED_PROBLEMS]
+        compared, leads, random_degrees = problems[:_COMPARED_PROBLEMS], list[float](), list[float]()
+        # Streams of their own: the level of random answers is the same at any skill.
+        simulators: list[tuple[RandomSimulator | TextSimulator, np.random.Generator]] = [
+            (self.at_random(), stream(0, "random level")),
+            (self, stream(0, "own level")),
+        ]
         for problem in compared:
             prompt = self._task.generation_prompt(problem)
             request = Request(messages=prompt.messages, json_schema=prompt.json_schema, hints=prompt.hints)
             for _ in range(_COMPARED_ANSWERS):
-                texts = (simulator.respond(request, rng) for simulator in (guessing, self))
+                texts = (simulator.respond(request, rng) for simulator, rng in simulators)
                 random, own = (self.value(problem, self._task.parse(problem, text).answer) for text in texts)
+                if math.isfinite(random):
+                    random_degrees.append(self._scale(problem).share(random))
                 if math.isfinite(random) and math.isfinite(own):
                     leads.append(random - own)
-                    random_degrees.append(self._scale(problem).share(random))
-        if len(leads) > 1 and np.mean(leads) > 2 * np.std(leads) / math.sqrt(len(leads)):  # two standard errors
-            return (
-                f"{told} worse ({self._measure.name}) than those of model=random; set engine.skill above "
-                f"{np.mean(random_degrees):.2f}"
-            )
+        is_worse = len(leads) > 1 and np.mean(leads) > 2 * np.std(leads) / math.sqrt(len(leads))  # two standard errors
         floors = [self._scale(problem).means[0] for problem in compared if self._has_several_answers(problem)]
-        if floors and np.mean(floors) > self._skill.skill + _MAX_EXCESS:
-            return (
-                f"{told} better ({self._measure.name}): the worst known ones have {np.mean(floors):.2f} on average; "
-                "set engine.skill above that, or give the task's wrong_answers worse ones"
-            )
-        return None
+        floor = float(np.mean(floors)) if floors else 0.0
+        is_better = floor > self._skill.skill + _MAX_EXCESS
+        if not is_worse and not is_better:
+            return None
+        needed = max(floor, float(np.mean(random_degrees))) if is_worse else floor
+        told = f"worse ({self._measure.name}) than those of model=random"
+        advice = f"set engine.skill above {needed:.2f}"
+        if is_better:
+            lowest = f"than that skill: the worst known ones have {floor:.2f} on average"
+            told = f"{told}, but better {lowest}" if is_worse else f"better ({self._measure.name}) {lowest}"
+        if not is_worse:
+            advice += ", or give the task's wrong_answers worse ones"
+        if needed + self._skill.improvement >= 1 > needed + _MAX_EXCESS:
+            advice += f", and engine.improvement below {1 - needed:.2f}: else evolved answers soon have no errors"
+        skill = f"task={self._task.name}: with engine.skill={self._skill.skill:g}"
+        return f"{skill}, simulated answers score {told}; {advice}"
 
     def _has_several_answers(self, problem: Problem) -> bool:
         """Return whether it can give answers of several degrees: not where the right one is all that it knows."""

@@ -102,7 +102,8 @@ def check_task(config: TaskConfig, *, problems: int = 3, picked_answers: bool = 
     cases = [_make_case(loaded, problem) for problem in loaded.problems[:problems]]
     _check_hidden_answers(loaded, cases, picked_answers)
     if isinstance(loaded.simulator, TextSimulator):
-        simulator = loaded.simulator.with_skill(Skill(skill=yaml_values("engine", "simulated")["skill"]))
+        usual = yaml_values("engine", "simulated")
+        simulator = loaded.simulator.with_skill(Skill(skill=usual["skill"], improvement=usual["improvement"]))
         if (lack := simulator.find_lack_of_skill(loaded.problems)) is not None:
             warnings.warn(lack, stacklevel=2)
     _check_parsers(loaded.task, cases[0].problem)

@@ -1,5 +1,6 @@
 """The default simulator: its rates are those of its skill, whatever the task; contests and MathBench add mistakes."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -220,7 +221,7 @@ def test_where_a_task_scores_in_degrees_skill_is_the_mean_degree(skill: float) -
     assert len({*degrees.tolist()}) > 4 or skill in (0, 1)
 
 
-@pytest.mark.parametrize(("skill", "worse"), [(0.1, True), (0.9, False)])
+@pytest.mark.parametrize(("skill", "worse"), [(0.1, True), (1.0, False)])
 def test_a_skill_below_random_answers_is_told(skill: float, worse: bool) -> None:
     loaded = load_rows(Essays(), essays("a b c d", "e f g h", "i j k l"))  # a random answer is as good as the right one
     told = loaded.simulator.with_skill(Skill(skill=skill)).find_lack_of_skill(loaded.problems)
@@ -317,9 +318,32 @@ def test_random_answers_lower_what_a_skill_can_reach_and_a_line_tells_what_none_
     assert set(off) == {3}
     told = loaded.simulator.with_skill(Skill(skill=0.3)).find_lack_of_skill(loaded.problems)
     assert told == (
-        "task=aim: with engine.skill=0.3, simulated answers score better (quality): the worst known ones have 0.70 "
-        "on average; set engine.skill above that, or give the task's wrong_answers worse ones"
+        "task=aim: with engine.skill=0.3, simulated answers score better (quality) than that skill: the worst known "
+        "ones have 0.70 on average; set engine.skill above 0.70, or give the task's wrong_answers worse ones"
     )
+
+
+class Scattered(Darts):
+    """Darts whose random answers are of several degrees, 0.65 on average."""
+
+    def random_answer(self, problem: Problem, rng: np.random.Generator) -> str | None:
+        return str(int(problem.id) + int(rng.integers(1, 7)))
+
+
+def test_the_level_of_random_answers_that_a_line_tells_is_the_same_at_each_skill() -> None:
+    rows = [(Problem(id=f"{number}00", stratum="all", data={"hint": ""}), f"{number}00") for number in range(1, 11)]
+    simulator = load_rows(Scattered(7, 5), rows).simulator
+    levels = set[str]()
+    lowest = r", but better than that skill: the worst known ones have 0\.\d\d on average"
+    for skill, better in ((0.1, lowest), (0.4, "")):
+        told = simulator.with_skill(Skill(skill=skill, improvement=0.6)).find_lack_of_skill([row[0] for row in rows])
+        advice = r"; set engine.skill above (0\.\d\d), and engine.improvement below (0\.\d\d):"
+        found = re.search(rf"score worse \(quality\) than those of model=random{better}{advice}", told or "")
+        assert found is not None, told
+        assert float(found[1]) + float(found[2]) == pytest.approx(1)
+        levels.add(found[1])
+    (level,) = levels
+    assert float(level) == pytest.approx(0.65, abs=0.1)
 
 
 def test_wrong_answers_of_a_task_with_right_and_wrong_replace_those_to_other_problems() -> None:

@@ -91,7 +91,10 @@ class SumsConfig(HaikusConfig):
     [
         (
             HaikusConfig(),
-            ["haikus: .* those of model=random; set engine.skill above 0.9", "form of right answers: e1 6.667, where"],
+            [
+                "haikus: .* those of model=random, but .*; set engine.skill above 0.9",
+                "form of right answers: e1 6.667, where",
+            ],
         ),
         (SumsConfig(), []),
     ],
