@@ -94,6 +94,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["model=local"], "model.id: expected a value, none was given; set model.id=VALUE"),
         (["method.duels=[1"], "method.duels=[1"),
         (["budget=5"], "budget=5: unknown budget; did you mean budget.calls_per_problem=5? choose one of calls_150, "),
+        (["budget=null"], "budget=null: unknown budget; did you mean budget=unlimited? choose one of calls_150, "),
         (["method=5"], "method=5: unknown method; choose one of"),
         (
             ["task=null"],

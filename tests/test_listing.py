@@ -3,15 +3,19 @@
 import io
 import json
 import re
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from evorun.cli import listing
 from evorun.cli.groups import config_folder
+from evorun.cli.plugin_keys import describe_keys
 from evorun.errors import ConfigError
+from evorun.fields import PositiveInt
 from evorun.runner import registry
 from evorun.runs.terminal import Terminal
+from evorun.tasks.base import SamplingConfig, TaskConfig
 
 
 def test_a_method_is_composed_once_and_for_each_task_that_changes_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,6 +30,23 @@ def test_a_method_is_composed_once_and_for_each_task_that_changes_it(monkeypatch
     listing.print_listing(["methods"], Terminal(file=io.StringIO()))
     changed = len(list((config_folder() / "method_on_task").glob("*.yaml")))
     assert len(registry.methods()) <= len(composed) <= len(registry.methods()) + changed
+
+
+@dataclass
+class PluginConfig(TaskConfig):
+    """The settings of a task without YAML."""
+
+    letters: PositiveInt = 8
+    """Letters of a word. Not more."""
+    sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(max_tokens=64))
+
+
+def test_the_keys_of_a_plugin_have_their_defaults_and_those_below_a_key_come_last() -> None:
+    first, second, *others = describe_keys(PluginConfig, ["sampling", "draw_seed", "letters"])
+    assert first.startswith("draw_seed: int = 0 (Seed of the draw")
+    assert second == "letters: int = 8 (Letters of a word)"
+    assert "sampling.top_p: float | None = None" in others
+    assert "sampling.max_tokens: int | None = 64 (Maximum completion tokens of a response)" in others
 
 
 def test_a_name_is_described_with_what_it_goes_with(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,23 +4,44 @@ import ast
 import contextlib
 import inspect
 import textwrap
+import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from itertools import pairwise
 from typing import Any
 
 
 def describe_keys(settings: type, names: list[str]) -> Iterator[str]:
-    """Yield a line for each of these fields of a dataclass: `KEY: TYPE = DEFAULT (docstring)`."""
-    types, docs = typing.get_type_hints(settings), read_docstrings(settings)
-    for field in fields(settings):
-        if field.name in names:
-            kind = types[field.name]
-            type_name = kind.__name__ if isinstance(kind, type) else inspect.formatannotation(kind)
-            default, doc = _get_default(field), docs.get(field.name)
-            shown = "" if default is MISSING or is_dataclass(default) else f" = {default!r}"
-            yield f"{field.name}: {type_name}{shown}{f' ({doc})' if doc else ''}"
+    """Yield a line for each of these fields of a dataclass: `KEY: TYPE = DEFAULT (docstring)`.
+
+    A field that is a dataclass itself comes last, as the keys below it (`sampling.max_tokens`).
+    """
+    defaults = {field.name: _get_default(field) for field in fields(settings) if field.name in names}
+    groups = [name for name, default in defaults.items() if is_dataclass(default)]
+    yield from _describe(settings, {name: default for name, default in defaults.items() if name not in groups})
+    for name in groups:
+        group = defaults[name]
+        values = {f"{name}.{field.name}": getattr(group, field.name) for field in fields(group)}
+        yield from _describe(type(group), values)
+
+
+def _describe(owner: type, defaults: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each key; the last word of a key is the name of a field of the owner."""
+    kinds, docs = typing.get_type_hints(owner), read_docstrings(owner)
+    for key, default in defaults.items():
+        name = key.rpartition(".")[2]
+        doc = docs.get(name)
+        shown = "" if default is MISSING else f" = {default!r}"
+        yield f"{key}: {_format_type(kinds[name])}{shown}{f' ({doc})' if doc else ''}"
+
+
+def _format_type(kind: Any) -> str:
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return " | ".join(_format_type(part) for part in typing.get_args(kind))
+    if kind is types.NoneType:
+        return "None"
+    return kind.__name__ if isinstance(kind, type) else inspect.formatannotation(kind)
 
 
 def _get_default(field: Field[Any]) -> Any:

@@ -240,6 +240,8 @@ def unknown(kind: str, name: str, choices: Iterable[str], own: Sequence[str] = (
         return ConfigError(f"{key}={name}: unknown {kind}; did you mean {near}? {yours}evorun list {kind}s names all")
     if kind == "budget" and (number := name.removeprefix("calls_")).isdecimal():
         hint = f"did you mean budget.calls_per_problem={number}? "
+    elif kind == "budget" and name in ("null", "none"):
+        hint = "did you mean budget=unlimited? "
     else:
         hint = f"did you mean {key}={close[0]}? " if close else ""
     choices = [*own, *choices]
