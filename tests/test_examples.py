@@ -30,10 +30,12 @@ from hydra.core.config_store import ConfigStore
 
 from building import composed, task_config
 from evorun.cli.compose import register
+from evorun.cli.composed_jobs import compose_jobs
 from evorun.cli.usage import EXIT_INTERRUPTED
 from evorun.models.embedded import is_ready
 from evorun.runner import registry
 from evorun.runner.settings import check
+from evorun.runs.budget import LIMITS
 from evorun.runs.journal_reader import read_journal
 from evorun.testing import check_grader, check_method, check_reward, check_task
 from evorun_process import environment, evorun, evorun_here
@@ -455,13 +457,34 @@ def test_written_packages_run_together(installed: Installed, tmp_path: Path) -> 
     assert records(tmp_path / "run", "predictions")
 
 
-@pytest.mark.nightly  # their own tests run by day
+def commands_of(package: Path) -> list[list[str]]:
+    """Return the words of each of evorun's commands in a README, without `evorun`."""
+    readme = (package / "README.md").read_text()
+    return [shlex.split(command) for command in re.findall(r"^    evorun (.*)$", readme, re.MULTILINE)]
+
+
+def test_the_sweeps_of_written_packages_compose(installed: Installed) -> None:
+    for name in ("my_letters", "my_duels"):
+        with contextlib.chdir(installed.work / name):
+            first, *_, last = [words for words in commands_of(Path()) if "--config-dir" in words]
+            budgets = [compose_jobs([*words, "seed=0", "method=duel_evolve"])[0]["budget"] for words in (first, last)]
+        limits = [{key: limit for key, limit in budget.items() if key in LIMITS and limit} for budget in budgets]
+        assert limits == [{"calls_per_problem": 300}, {"tokens_per_problem": 100_000}]
+
+
+@pytest.mark.nightly  # by day they are composed
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", WRITTEN)
-def test_the_experiment_of_a_written_package_runs(name: str, installed: Installed) -> None:
+def test_the_commands_of_a_written_package_run(name: str, installed: Installed) -> None:
     folder, size = installed.work / name, ("task.problems=2",) if "task" in WRITTEN[name] else ("task.limit=2",)
-    done = evorun_here("--config-dir", "conf", f"experiment={name}", *size, "hydra.sweep.dir=sweep", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert len(list(folder.glob("sweep/*/results.json"))) == 15  # three methods, five seeds
+    for words in commands_of(folder):
+        done = evorun_here(*words, *(() if words[0] == "report" else size), cwd=folder)
+        assert done.returncode == 0, done.stderr
+    tasks = "task" in WRITTEN[name]
+    assert len(list(folder.glob("outputs/equal_calls/*/results.json"))) == (30 if tasks else 15)  # twice with a task
+    assert len(list(folder.glob("outputs/equal_tokens/*/results.json"))) == 15
+    for run in folder.glob("outputs/equal_calls/duel_evolve_*"):
+        assert max(one["step"] for one in records(run, "steps")) == 4
 
 
 def test_written_packages_are_in_style(installed: Installed) -> None:
