@@ -1,4 +1,4 @@
-"""What the tests of processes share."""
+"""Fixtures, hooks and profiles that all tests share."""
 
 import gc
 import os

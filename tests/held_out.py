@@ -53,7 +53,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a run makes of a reply."""
+    """A reply as a run reads and grades it."""
 
     reply: Judged
     accepted: bool

@@ -47,7 +47,7 @@ class MainMemory(IPCWeightTransferEngine):  # type: ignore[misc] - vLLM may not 
 
 
 class Extension(CpuWorkerExtension, IpcWorkerExtension):
-    """What evorun adds to a worker of the CPU build, and to one that receives weights."""
+    """The parts that evorun adds to a worker of the CPU build, and to one that receives weights."""
 
 
 use_gloo()

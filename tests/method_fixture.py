@@ -171,7 +171,7 @@ class Ask(NamedTuple):
 
 
 Script = Callable[[Ask], str | Exception | None]
-"""What the model says: a text, None to refuse the request, or an error to raise."""
+"""The model's answer: a text, None to refuse the request, or an error to raise."""
 
 
 class Scripted(Caller):
@@ -258,7 +258,7 @@ async def steps(history: AsyncIterator[Step]) -> AsyncIterator[Step]:
 
 @dataclass
 class Driven:
-    """What a driven method left."""
+    """The results and records of a driven method."""
 
     folder: Path
     model: Scripted

@@ -1,4 +1,4 @@
-"""What tests of the server engine share: an engine opened on servers, and waits."""
+"""Helpers of the server engine's tests: an engine opened on servers, and waits."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What is refused leaves no folder and says what to do; what is no error, such as a path with blanks, works."""
+"""A refused command leaves no folder and says what to do; a path with blanks, for one, is no error."""
 
 import json
 from pathlib import Path

@@ -39,7 +39,7 @@ NEEDS = {
     "key": re.compile(r"engine=openai|=tinker\b|api_key_env="),
     "data set": re.compile(r"task\.data=FOLDER|task\.source=hub"),
 }
-"""What a command of a page's own blocks may need beside a clone, and how it shows. A plan needs nothing."""
+"""Needs of a command of a page's own blocks beside a clone, by how they show. A plan needs nothing."""
 OF_SWEEPS = "SWEEP_DIR"
 """Commands on a sweep that has been started; test_sweep_jobs.py and test_branching.py have them."""
 OF_VERBS = [

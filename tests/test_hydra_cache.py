@@ -1,4 +1,4 @@
-"""What is composed faster is what Hydra composes by itself."""
+"""The faster composition equals Hydra's own."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""What makes two runs the same: a directory is never continued as something that it is not."""
+"""The identity of runs: a directory is never continued as something that it is not."""
 
 import json
 from pathlib import Path

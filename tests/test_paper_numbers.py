@@ -269,7 +269,7 @@ MPO_RELEASED: dict[str, Any] = {
     "method.reward_temperature": 0.02,
     "method.reward_top_p": 1.0,
 }
-"""What MPO's released code trains, and how."""
+"""The training settings of MPO's released code."""
 
 # rm_essay_writing.py and its likes; mpo_config.py
 OF_PROSE: dict[str, Any] = {
@@ -291,7 +291,7 @@ MPO_RELEASED_BY_TASK: dict[str, dict[str, Any]] = {
         "method.max_tokens": 1000,
     },
 }
-"""What it has differently on its tasks."""
+"""Its differing settings on its tasks."""
 
 META_RELEASED: dict[str, Any] = {
     "method.refine_by": "item",
@@ -311,7 +311,7 @@ META_ON_MATH: dict[str, Any] = {
     "method.refinement_words": 1000,
     "method.analysis_max_tokens": 2500,
 }
-"""What its meta reward model is asked for, and how (trl/extras/mpo, trl/trainer/mpo_config.py)."""
+"""Its settings of the meta reward model (trl/extras/mpo, trl/trainer/mpo_config.py)."""
 
 OF_MODELS = sorted(
     file.stem

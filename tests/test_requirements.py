@@ -1,4 +1,4 @@
-"""What a later part of a run would lack is said before anything is paid for: no teacher runs, no folder is begun."""
+"""A lack of a later part of a run is said before anything is paid for: no teacher runs, no folder is begun."""
 
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec

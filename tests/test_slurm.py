@@ -113,7 +113,7 @@ class Disturbed(NamedTuple):
     resumed: str
     """Output of the resume that has finished the sweep."""
     restarts: dict[str, int]
-    """How often SLURM restarted each job."""
+    """Restarts of each job by SLURM."""
 
 
 @pytest.fixture(

@@ -1,4 +1,4 @@
-"""How all weights reach vLLM after an update: what `training.weight_transfer` chooses, and what it refuses."""
+"""Transfers of all weights to vLLM after an update: the choices and refusals of `training.weight_transfer`."""
 
 from typing import Any
 

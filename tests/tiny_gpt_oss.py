@@ -7,7 +7,7 @@ from evorun.models.base import Completion
 from token_server import HARMONY, write_byte_tokenizer
 
 FROM_USER = "<|start|>user<|message|><tool_response>\n{}\n</tool_response><|end|><|start|>assistant"
-"""What stands between the turns of a model that made no call in harmony's way, which random tokens do not."""
+"""The text between the turns of a model that made no call in harmony's way, as random tokens make none."""
 
 
 def between_turns(completion: Completion, answer: str) -> str:

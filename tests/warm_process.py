@@ -54,7 +54,7 @@ ADDRESS = "EVORUN_TESTS_WARM"
 
 
 class Forked:
-    """What is known of a forked process: as much of `subprocess.Popen` as tests use."""
+    """A forked process: as much of `subprocess.Popen` as tests use."""
 
     def __init__(self, pid: int, link: socket.socket, stdout: Any, stdin: Any = None, stderr: Any = None) -> None:
         self.pid = pid
@@ -92,7 +92,7 @@ class Forked:
 
 
 class ForkedTrainer:
-    """What a run knows of its trainer: as much of `asyncio.subprocess.Process` as it uses."""
+    """A run's trainer: as much of `asyncio.subprocess.Process` as the run uses."""
 
     def __init__(self, pid: int, link: socket.socket, stdin: Any) -> None:
         self.pid = pid

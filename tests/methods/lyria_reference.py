@@ -22,7 +22,7 @@ class One(NamedTuple):
 
 
 class Sequential(NamedTuple):
-    """What the algorithm went through."""
+    """The states that the algorithm went through."""
 
     populations: list[list[One]]
     """After the initialisation, and after each generation."""

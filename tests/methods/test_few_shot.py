@@ -261,7 +261,7 @@ async def test_a_budget_below_examples_and_answers_is_one_line(tmp_path: Path, b
 
 
 async def test_tokens_that_the_first_examples_eat_up_are_counted(tmp_path: Path) -> None:
-    """What a call costs is known after the first ones only."""
+    """The cost of a call is known after the first ones only."""
     driven = await drive(few(), tmp_path, always_right, budget=make_budget(tokens=2 * TOKENS))
     assert driven.cost() == {"demonstrate": 3}
     assert [(p["answer"], p["stop"]) for p in driven.records("predictions")] == [(None, "budget")] * 3

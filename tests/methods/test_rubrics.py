@@ -523,7 +523,7 @@ async def test_only_flagged_samples_are_refined_on(tmp_path: Path) -> None:
 
 
 def by_item(request: Request) -> str | None:
-    """How many criteria, then one after the other, each of which says what stood in the conversation before."""
+    """Reply with the number of criteria, then with one at a time, which names the turns before it."""
     turns = [one["content"] for one in request.messages]
     if stage_of(request) == "analysis":
         return "An analysis."

@@ -1,4 +1,4 @@
-"""What the server engine makes of answers, of those too that nobody would expect."""
+"""Answers as the server engine reads them, those included that nobody would expect."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What evolved in several runs, side by side: texts with their differences, training curves, and what runs cost."""
+"""Several runs side by side: evolved texts with their differences, training curves, and costs."""
 
 import json
 from pathlib import Path

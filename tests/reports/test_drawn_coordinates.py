@@ -1,4 +1,4 @@
-"""What figures show is what the records say: coordinates read back from the page, against figures counted here anew."""
+"""Figures show what the records say: coordinates read back from the page, against figures counted here anew."""
 
 import json
 from collections import defaultdict

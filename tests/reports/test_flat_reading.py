@@ -1,4 +1,4 @@
-"""What reads a run's files keeps figures, not texts: a long run has gigabytes of them."""
+"""Readers of a run's files keep figures, not texts: a long run has gigabytes of them."""
 
 import tracemalloc
 from collections.abc import Callable

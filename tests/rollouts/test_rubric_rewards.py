@@ -30,7 +30,7 @@ ITEMS = read_rubric(
 )
 JOINT = "".join(f'<score item="{number}">{points}</score>' for number, points in enumerate((4, 1, 2, 5), 1))
 Script = Callable[[Request, int], str | None]
-"""What the reward model says to a request that it is asked for the so-many-th time, from 0; None: it is refused."""
+"""The reward model's answer to a request asked for the so-many-th time, from 0; None: it is refused."""
 
 
 def settings(**changes: Any) -> RubricSettings:

@@ -1,4 +1,4 @@
-"""What a manifest says about the machine, against psutil and the kernel's own list of processors."""
+"""The machine as a manifest describes it, against psutil and the kernel's own list of processors."""
 
 import re
 from pathlib import Path

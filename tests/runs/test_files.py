@@ -1,4 +1,4 @@
-"""What is written into a folder stays in it, whoever filled the folder."""
+"""Files written into a folder stay in it, whoever filled the folder."""
 
 import os
 import sqlite3

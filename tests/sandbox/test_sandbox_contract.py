@@ -1,4 +1,4 @@
-"""What a program sees, and what its execution and its tests say of it."""
+"""The world that a program sees, and the results of its execution and its tests."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What MathBench's prompts have of their own: options, letters with their texts, and replies in JSON."""
+"""The peculiarities of MathBench's prompts: options, letters with their texts, and replies in JSON."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What models write around answers: the forms of fences and of scores, as models use them."""
+"""Text around answers: the forms of fences and of scores, as models use them."""
 
 import pytest
 from hypothesis import given

@@ -26,7 +26,7 @@ SMALL: list[tuple[str, dict[str, Any]]] = [
 
 
 def identities(problems: Iterable[Problem]) -> set[bytes]:
-    """What tells instances apart; other coordinates with the same distances make no other instance."""
+    """Return the problems' identities; other coordinates with the same distances make no other instance."""
     return {msgspec.json.encode({**problem.data, "coordinates": None}) for problem in problems}
 
 

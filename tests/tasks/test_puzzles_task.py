@@ -1,4 +1,4 @@
-"""What the puzzles share: prompts around a fenced answer, the symbolic system, a model's errors, simulated replies."""
+"""Common parts of the puzzles: prompts around a fenced answer, the symbolic system, errors, simulated replies."""
 
 from pathlib import Path
 from typing import Any

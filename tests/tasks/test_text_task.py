@@ -1,4 +1,4 @@
-"""What every task in text has from the default: prompts for all capabilities, reading, a user's files, loading."""
+"""The defaults of every task in text: prompts for all capabilities, reading, a user's files, loading."""
 
 import json
 import re

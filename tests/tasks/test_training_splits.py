@@ -1,4 +1,4 @@
-"""What weights are trained on: problems with a grader of their own, and none that results are reported on."""
+"""Weights are trained on problems with a grader of their own, and on none that results are reported on."""
 
 from pathlib import Path
 from typing import Any

@@ -91,7 +91,7 @@ ON = {
     "espl_self_reflection": "aime",
     "fixed_prompts": "mathbench",
 }
-"""What a method does on the other tasks, tests/net knows: all pairs' requests and records."""
+"""Other tasks than these are covered by tests/net: all pairs' requests and records."""
 
 WITHOUT_TRAINING = [
     name

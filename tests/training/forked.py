@@ -30,7 +30,7 @@ from evorun.training.versions import Versions
 from evorun.training.wire import Answer, Command, Export, Figures, Finish, Save, Train
 
 AS_RELEASED = {**SLOWLY, "target_modules": ["all-linear", "lm_head"], "schedule": "linear", "schedule_by": "batch"}
-"""What MPO's released code trains, at a learning rate of its own."""
+"""The settings of MPO's released code, at a learning rate of its own."""
 
 MOMENTS = ("value update", "critic written", "checkpoint written")
 LAST = 4

@@ -38,7 +38,7 @@ def test_a_reward_that_collapses() -> None:
 
 
 def test_rewards_are_compared_on_one_scale_alone() -> None:
-    """What rewards is changed before the sixth step; in the seventh nothing is rewarded."""
+    """The reward is changed before the sixth step; in the seventh nothing is rewarded."""
     said: list[str] = []
     divergence = Divergence(said.append)
     rewards = [{"reward": 5.0}] * 5 + [{"reward": 0.2}, {}, *[{"reward": 0.2}] * 4]

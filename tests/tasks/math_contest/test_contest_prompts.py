@@ -1,4 +1,4 @@
-"""What contests have of their own: the forms of their answers, in prompts and in what is read."""
+"""The forms of contests' answers, in prompts and in replies that are read."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What plays the model: right as often as its skill says, better with better parents, and always well-formed."""
+"""The simulated model: right as often as its skill says, better with better parents, and always well-formed."""
 
 import itertools
 from statistics import mean
