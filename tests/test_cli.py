@@ -1,6 +1,7 @@
 """The program as a user meets it: help, lists, and one clear line for whatever is wrong."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,7 +45,8 @@ def plugin(tmp_path: Path) -> dict[str, str]:
     info = tmp_path / "site" / "riddles-1.0.dist-info"
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: riddles\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[evorun.tasks]\nriddle = riddles:RiddleConfig\n")
-    return {**environment(), "PYTHONPATH": str(tmp_path / "site")}
+    own = environment()
+    return {**own, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), own["PYTHONPATH"]])}
 
 
 def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
