@@ -66,7 +66,7 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     from evorun.cli.output import JSON, print_json, say_without_terminal, showing_progress
     from evorun.exports.documents import comparison_document, run_document
     from evorun.reports import comparison
-    from evorun.reports.html import export_report, is_up_to_date, render_report
+    from evorun.reports.html import is_up_to_date, make_report, render_report
     from evorun.reports.page import write_page
     from evorun.reports.summary import print_summary
     from evorun.runs.directory import REPORT, TOURNAMENT
@@ -121,10 +121,10 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         refuse_replacing("--output", Path(name), overwrite=overwrite, how="--overwrite")
     files: list[Path] = []
     if len(folders) == 1:
-        page = render_report(folders[0], problems or None)
+        report = make_report(folders[0], problems or None)
         for path in exported:
-            files = export_report(folders[0], Path(path), overwrite=overwrite)
-        write_page(folders[0] / REPORT, page)
+            files = report.export(Path(path), overwrite=overwrite)
+        write_page(folders[0] / REPORT, report.page)
         if as_json:
             print_json({"runs": [run_document(folders[0])], "comparison": None})
             return 0

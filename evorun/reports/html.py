@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from evorun.reports import plots, text
 from evorun.reports.axes import XAxes, choose_axes
@@ -30,6 +30,7 @@ from evorun.reports.run_tables import (
     make_training_table,
     make_wasted_table,
 )
+from evorun.reports.tables import Table
 from evorun.reports.training import describe_gradient_clipping, is_edit
 from evorun.runs.aggregates import Aggregates
 from evorun.runs.directory import LOCK, REPORT
@@ -65,36 +66,49 @@ def _installed() -> int:
     return max(file.stat().st_mtime_ns for file in files)
 
 
-def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:
-    """Return the page's HTML, always drawn anew: a page that lies in the folder may be anybody's.
+class Report(NamedTuple):
+    """A run's page, and the figures and tables that it shows."""
+
+    page: str
+    """As HTML."""
+    drawings: Sequence[Drawing]
+    """With their captions, which the page's template writes."""
+    tables: Sequence[Table]
+
+    def export(self, folder: Path, *, overwrite: bool = False) -> list[Path]:
+        """Write the figures as SVG, PDF and PNG and the tables as CSV into a folder, and return the files.
+
+        Raises as `export` of `page.py`.
+        """
+        return export(folder, self.drawings, self.tables, overwrite=overwrite)
+
+
+def make_report(run_dir: Path, problems: Sequence[str] | None = None) -> Report:
+    """Draw the report of a run, always anew: a page that lies in the folder may be anybody's.
 
     Raises as `write_report`, but for writing.
     """
-    return render("run.html.j2", _make_context(run_dir, problems))
-
-
-def export_report(run_dir: Path, folder: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write the page's figures as SVG, PDF and PNG and its tables as CSV into a folder, and return the files.
-
-    Raises as `write_report` and `export`.
-    """
-    context = _make_context(run_dir, None)
+    context = _make_context(run_dir, problems)
     sections, rubrics = context["sections"], context["rubrics"]
-    tables = [
-        table
-        for table in (
-            *context["tables"].values(),
-            *sections.tables.values(),
-            *rubrics.tables.values(),
-            *(table for section in context["rejudged"] for table in section.tables),
-        )
-        if table.rows
-    ]
-    drawings = filter(None, (*context["plots"].values(), *sections.plots.values(), *rubrics.plots.values()))
     with linked_drawings() as captioned:
-        render("run.html.j2", context)
-    shown = [captioned.get(drawing.name, drawing) for drawing in drawings]
-    return export(folder, shown, tables, overwrite=overwrite)
+        page = render("run.html.j2", context)
+    drawings = filter(None, (*context["plots"].values(), *sections.plots.values(), *rubrics.plots.values()))
+    tables = (
+        *context["tables"].values(),
+        *sections.tables.values(),
+        *rubrics.tables.values(),
+        *(table for section in context["rejudged"] for table in section.tables),
+    )
+    return Report(
+        page,
+        [captioned.get(drawing.name, drawing) for drawing in drawings],
+        [table for table in tables if table.rows],
+    )
+
+
+def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:
+    """Return the page's HTML; see `make_report`."""
+    return make_report(run_dir, problems).page
 
 
 def _make_context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:

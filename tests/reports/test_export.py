@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from evorun.errors import ConfigError, RunDirectoryError
 from evorun.reports import drawing
 from evorun.reports.axes import PER_PROBLEM_AXES
-from evorun.reports.html import export_report
+from evorun.reports.html import make_report
 from evorun.reports.page import export, own_file
 from evorun.reports.plots import RunPlots
 from evorun.reports.tables import make_data_table
@@ -58,7 +58,7 @@ def test_a_caption_stands_below_an_exported_figure_line_by_line() -> None:
 
 def test_an_exported_figure_of_a_run_has_the_caption_that_its_page_gives_it(tmp_path: Path) -> None:
     run = write_method(tmp_path / "run", [True, False, True], method="duel_evolve", steps=2, simulated=True)
-    (figure,) = [path for path in export_report(run, tmp_path / "files") if path.name == "accuracy-step.svg"]
+    (figure,) = [path for path in make_report(run).export(tmp_path / "files") if path.name == "accuracy-step.svg"]
     words = " ".join(ElementTree.fromstring(figure.read_text()).itertext())
     assert "By generation. Best candidate of each generation, with 95 % intervals" in words
     assert "simulated" in words.split()

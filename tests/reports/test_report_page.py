@@ -15,7 +15,7 @@ from comparison_fixture import write_method
 
 from evorun.errors import RunDirectoryError
 from evorun.reports import write_report
-from evorun.reports.html import export_report
+from evorun.reports.html import make_report
 from evorun.runs.results import write_results
 from evorun.runs.scores import ACCURACY
 from run_fixture import HOSTILE, RunSpec, write_run
@@ -262,7 +262,7 @@ def test_a_run_that_trains_speaks_of_training_steps_and_of_the_whole_runs_calls(
     dearer = [{**point, "calls": point["calls"] * (5 if "/" in point["name"] else 1)} for point in points]
     (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in dearer))
     page = write_report(run).read_text()
-    curves = export_report(run, tmp_path / "files")
+    curves = make_report(run).export(tmp_path / "files")
     for name in ("training step", "Calls of the run", "Tokens of the run"):
         assert name in page
     assert "er generation" not in page
@@ -353,7 +353,7 @@ def test_every_setting_is_in_a_folded_table_with_what_it_decides(tmp_path: Path)
         "reported": {"source": "a paper"},
     }
     run = write_run(tmp_path / "run", RunSpec(problems=1, manifest={"config": config}))
-    (table,) = [path for path in export_report(run, tmp_path / "files") if path.name == "settings.csv"]
+    (table,) = [path for path in make_report(run).export(tmp_path / "files") if path.name == "settings.csv"]
     assert list(csv.reader(table.open())) == [
         ["setting", "value", "decides"],
         ["method.name", "m", "results"],
