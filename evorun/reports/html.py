@@ -182,13 +182,13 @@ def _fill_context(outcome: Outcome, run_dir: Path, problems: Sequence[str] | Non
 
 
 def _describe_search(outcome: Outcome, steps: Sequence[StepRecord]) -> str:
-    """Explain the figures of the search and their intervals, and say what the search dropped."""
-    sentences = ["Intervals are over problems, since texts of one problem are not independent."]
+    """Explain the figures of the search, and say what the search dropped."""
+    sentences = []
     if "pool_coverage" in outcome.metrics:
         lost = (
             "A problem is lost if no right candidate was proposed, or none was chosen, or its text could not be parsed."
         )
-        sentences.insert(0, lost)
+        sentences.append(lost)
     pruned, capped = (int(sum(step.extra.get(name, 0) for step in steps)) for name in ("pruned", "capped"))
     if pruned or capped:
         dropped = f"{text.count(pruned)} by the confidence rule, {text.count(capped)} by max_pool"

@@ -300,7 +300,7 @@ def test_what_the_search_lost_is_said_where_a_choice_was_made(tmp_path: Path) ->
     write_results(run, (ACCURACY,), {})
     lost, over = (
         "A problem is lost if no right candidate was proposed",
-        "Intervals are over problems, since texts of one problem",
+        "Intervals are over problems, whatever n counts",
     )
     page = write_report(run).read_text()
     assert lost in page
