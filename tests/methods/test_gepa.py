@@ -17,7 +17,7 @@ from building import make_budget, make_driver, make_method
 from evorun.errors import ConfigError, EngineError, RunDirectoryError
 from evorun.methods.context import RunContext
 from evorun.methods.gepa.gepa import Gepa
-from evorun.models import Reply, Request
+from evorun.models import Message, Reply, Request
 from evorun.runs.candidates import Response
 from evorun.runs.directory import RunDirectory
 from evorun.runs.scores import Score
@@ -323,12 +323,13 @@ async def test_without_right_and_wrong_labels_score_by_the_primary_score(
 ) -> None:
     async def by_length(self: RightIsRight, problem: Problem, response: Response, tools: Tools) -> Grade:
         scored = response.answer is not None and problem.id != "v3"
-        return Grade(scores={"length": float(len(str(response.answer)))} if scored else {})
+        return Grade(scores={"length": 5.0 + int(problem.id[1])} if scored else {})
 
     monkeypatch.setattr(RightIsRight, "grade", by_length)
     driven = await drive(gepa(generations=2), tmp_path, learns, task=ScoredQuiz())
-    # all answers are as long: no prompt is better, and none is perfect, where there is no bound
-    assert {s["extra"]["validation_score"] for s in driven.records("steps")} == {5.0}
+    # a length depends on the problem alone: no prompt is better, and none is perfect, where there is no bound;
+    # the validation half is v2, v7, v0, and v3, which counts as its worst, v0
+    assert {s["extra"]["validation_score"] for s in driven.records("steps")} == {(7 + 12 + 5 + 5) / 4}
     assert len(driven.model.of("reflect")) == 2
     assert "responses have no length: the task could not score them" in caplog.text
 
@@ -473,37 +474,49 @@ async def test_inference_keeps_to_the_budget(tmp_path: Path, calls: int, script:
     assert all(p["answer"] for p in driven.records("predictions"))
 
 
+class TwoTurnQuiz(TestedQuiz):
+    """Each response takes a tool's answer between two turns."""
+
+    def max_turns(self, problem: Problem) -> int:
+        return 2
+
+    async def answer_tools(self, problem: Problem, said: Message) -> Message:
+        return Message(role="tool", content="Go on.")
+
+
 def sometimes_learns(ask: Ask) -> str:
     if ask.role == "reflect":
         return f"```\nPrompt {ask.name} {ask.step}.\n```"
     return "good" if ask.request.seed % 3 == 0 else "wrong"
 
 
-@pytest.mark.sample(4)
 @pytest.mark.parametrize(
-    ("problems", "minibatch", "calls", "script"),
+    ("problems", "minibatch", "calls", "script", "turns"),
     [
-        *((5, 3, 21, never_learns), (7, 3, 30, sometimes_learns), (6, 3, 25, learns), (2, 3, 30, sometimes_learns)),
-        *((1, 3, 40, never_learns), (3, 1, 9, learns), (5, 4, 12, sometimes_learns), (2, 5, 33, learns)),
+        *((5, 3, 21, never_learns, 2), (7, 3, 30, sometimes_learns, 1), (6, 3, 25, learns, 1)),
+        *((2, 3, 30, sometimes_learns, 2), (1, 3, 40, never_learns, 1), (3, 1, 9, learns, 1)),
+        *((5, 4, 12, sometimes_learns, 1), (2, 5, 33, learns, 1)),
     ],
 )
 async def test_inference_keeps_to_each_problems_calls(
-    tmp_path: Path, problems: int, minibatch: int, calls: int, script: Script
+    tmp_path: Path, problems: int, minibatch: int, calls: int, script: Script, turns: int
 ) -> None:
     """GEPA draws its minibatches unevenly where they do not divide the problems."""
+    calls *= turns
+    task = TestedQuiz() if turns == 1 else TwoTurnQuiz()
     per_problem = await drive(
         *(gepa(generations=999, minibatch=minibatch), tmp_path / "each", script),
-        task=TestedQuiz(),
+        task=task,
         problems=problems,
         budget=make_budget(calls_per_problem=calls),
     )
     # an iteration at its dearest: every index of the minibatch twice, the reflection, the validation
-    dearest = 2 * minibatch + 2
+    dearest = (2 * minibatch + 1) * turns + 1
     assert all(calls - dearest < cost <= calls for cost in costs(per_problem))
     assert {p["stop"] for p in per_problem.records("predictions")} == {"budget"}
     whole = await drive(
         *(gepa(generations=999, minibatch=minibatch), tmp_path / "whole", script),
-        task=TestedQuiz(),
+        task=task,
         problems=problems,
         budget=make_budget(calls=problems * calls + problems // 2),
     )
