@@ -1,6 +1,8 @@
 """`evorun calibrate`: a simulated model's own settings come back from its runs, and only those that a run can tell."""
 
 import shutil
+from collections import Counter
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from evorun.errors import DataError
 from evorun.reports import html
 from evorun.runner.settings import check
 from evorun.runs import calibration
-from evorun.runs.calibration import Calibration, calibrate
+from evorun.runs.calibration import Calibration, _fit_typical_mistake, _Problem, calibrate
 from evorun.runs.terminal import Terminal
 from evorun.simulation.skill import Skill
 from evorun_process import evorun_here
@@ -112,6 +114,25 @@ def test_what_responses_in_view_do_comes_back(improvement: float, misleading: fl
         low, high = found[key].ci95
         assert high - low < 0.2
         assert abs(found[key].value - true) < 1.5 * (high - low) / 2 + 0.01, found[key]
+
+
+@pytest.mark.parametrize(
+    ("counts", "kinds"),
+    [
+        ((3, 1, 1), 3 + 2 * 1 / (2 * (0 + 1))),  # Chao's estimate of the kinds: two were seen once, none twice
+        ((5, 2, 1, 1), 4 + 2 * 1 / (2 * (1 + 1))),
+        ((6, 2, 2), 3.0),
+    ],
+)
+def test_the_typical_mistake_makes_wrong_answers_coincide_as_often_as_they_did(
+    counts: tuple[int, ...], kinds: float
+) -> None:
+    wrong = Counter(dict(zip("abcd", counts, strict=False)))
+    share = _fit_typical_mistake([_Problem(wrong=wrong)])["typical_mistake"]
+    pairs = list(combinations(wrong.elements(), 2))
+    coinciding = sum(one == other for one, other in pairs) / len(pairs)
+    assert share > 1 / kinds
+    assert share**2 + (1 - share) ** 2 / (kinds - 1) == pytest.approx(coinciding)
 
 
 def test_a_run_without_duels_tells_of_skill_and_mistakes_alone(tmp_path: Path) -> None:

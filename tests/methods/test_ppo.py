@@ -69,6 +69,11 @@ async def test_equal_rewards_are_learned_from_and_a_batch_without_any_is_not(tmp
     assert [len(batch) for batch in trained.policy.batches] == [5]
 
 
+async def test_a_system_prompt_of_ones_own_is_trained_and_tested_under(tmp_path: Path) -> None:
+    trained = await train(tmp_path, steps=1, system_prompt="Be right.", **SINGLE)
+    assert {ask.instruction for ask in trained.model.asked} == {"Be right."}
+
+
 def test_what_the_trainer_is_told() -> None:
     told = make_method("ppo", steps=7, temperature=0.5, value_clip=None, critic="head").make_objective(Path())
     assert isinstance(told, ProximalPolicy)

@@ -301,6 +301,7 @@ Option A is incorrect.
 It is not true that option A is correct.
 I don't think the answer is A.
 I doubt that the answer is A.
+I doubt that the answer is 108.
 Neither option A nor option B is correct.
 You might think the answer is A.
 The tempting answer is B.

@@ -301,6 +301,7 @@ OTHER_JOINT_FORMS: dict[str, tuple[str, float | str]] = {
     "members by number and by title": ('{"1": 8, "Line of argument": 7, "Language": 1.5}', "items"),
     "an object with one item unknown": ('{"scores": {"Line of argument": 8, "Style": 1.5}}', "items"),
     "an object with a total alone": ('{"total": 9.5}', "missing"),
+    "a table cut off below its header": ("| item | score |\n|---|---|", "missing"),
 }
 
 

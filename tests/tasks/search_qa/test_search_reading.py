@@ -91,6 +91,8 @@ def test_answers(text: str, answer: str) -> None:
         (f"Answer: {'x' * (MAX_ANSWER_CHARS + 1)}", "too_long"),
         ("<answer>Keld</answer> <answer>Aske</answer>", "no_answer"),
         ('{"answer": "Aske"} {"answer": "Keld"}', "no_answer"),
+        ('{"answer": ["Aske", "Keld"]}', "no_answer"),
+        ('{"answer": true}', "no_answer"),
         (r"\boxed{Keld} Hmm. The answer is Aske.", "no_answer"),
         (r"It is not \boxed{Keld}.", "no_answer"),
         ("A friend says that the answer is Keld.", "no_answer"),

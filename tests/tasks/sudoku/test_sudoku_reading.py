@@ -37,6 +37,15 @@ def test_accepted_forms_have_one_canonical_text() -> None:
         assert response.reasoning == "So:"
 
 
+@pytest.mark.parametrize(("numbered_rows", "numbered_columns"), [(False, False), (True, False), (True, True)])
+def test_labels_are_told_from_a_row_and_a_column_that_count_up(numbered_rows: bool, numbered_columns: bool) -> None:
+    grid = [[(row + column) % 9 + 1 for column in range(9)] for row in range(9)]
+    lines = [f"{number} {' '.join(map(str, row))}"[0 if numbered_rows else 2 :] for number, row in enumerate(grid, 1)]
+    header = [" ".join(map(str, range(1, 10)))] if numbered_columns else []
+    text = "\n".join(["Solution:", *header, *lines, "Done."])
+    assert TASK.read_answer(problems(3)[0], text) == text_of(grid)
+
+
 def changed(place: int, line: str) -> str:
     lines = text_of(rows()).split("\n")
     lines[place] = line
