@@ -9,7 +9,7 @@ from evorun.tasks.base import Grade, Problem
 from evorun.tasks.rows.answers import Rows
 from evorun.testing.expectations import expect, expect_equal
 from evorun.testing.faults import refusing_blocked_loops
-from evorun.testing.tasks import ODD_TEXTS
+from evorun.testing.task_parsers import ODD_TEXTS
 
 
 class _Case(NamedTuple):

@@ -22,7 +22,8 @@ from evorun.simulation.skill import Skill
 from evorun.tasks.base import Demonstration, Grade, LoadedTask, Problem, TaskConfig
 from evorun.testing.expectations import expect, expect_equal
 from evorun.testing.faults import planted_keys, refuse_leak, refusing_blocked_loops
-from evorun.testing.tasks import ODD_TEXTS, SimulatedTools, simulate_reply
+from evorun.testing.task_cases import SimulatedTools, simulate_reply
+from evorun.testing.task_parsers import ODD_TEXTS
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from evorun.errors import ConfigError
 from evorun.runner.estimates import count_calls
 from evorun.runner.settings import check
 from evorun.tasks.advice import read_paradigms, read_recommendations
-from evorun.testing.tasks import ODD_TEXTS
+from evorun.testing.task_parsers import ODD_TEXTS
 from method_fixture import Ask, Scripted, drive, solve
 
 # --- paradigms ---

@@ -16,7 +16,7 @@ from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import LoadedTask, Problem
 from evorun.tasks.constructions.matrix_product.matrix_product import Shape, write_kernel
-from evorun.testing.tasks import ODD_TEXTS
+from evorun.testing.task_parsers import ODD_TEXTS
 
 TOUCHING = (2 - math.sqrt(2)) / 2 / 1.0000000001  # of two circles on the diagonal, a little less than 0.29289
 

@@ -18,7 +18,7 @@ from evorun.runs.journal_reader import read_journal
 from evorun.sandbox.config import SandboxConfig
 from evorun.tasks.base import Grade, LoadedTask, TaskConfig
 from evorun.testing import check_task
-from evorun.testing.tasks import SimulatedTools
+from evorun.testing.task_cases import SimulatedTools
 from evorun_process import evorun_here, records, start
 from journals import wait_for_effects
 

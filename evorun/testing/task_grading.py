@@ -1,0 +1,142 @@
+"""The check of a task's grades of right, wrong and unreadable answers, and of its symbolic system."""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from evorun.runs.candidates import Response
+from evorun.runs.scores import Score
+from evorun.sandbox.config import SandboxConfig
+from evorun.tasks.base import Grade, GradingTools, LoadedTask, Problem, Tools
+from evorun.tasks.capabilities import HasPublicTests, HasStartingResponse, HasSymbolicOperators, HasVerifier
+from evorun.tasks.text_task import TextTask
+from evorun.testing.expectations import expect, expect_equal
+from evorun.testing.task_cases import MAX_ERRORS, Case, SimulatedTools, make_individual, parse
+
+MAX_WRONG = 10
+"""Wrong answers that are graded per problem."""
+
+
+async def check_grading(loaded: LoadedTask, cases: Sequence[Case], sandbox: SandboxConfig) -> None:
+    """Raise AssertionError for a wrong grade, and warn of low ones. sandbox: where the task's programs run."""
+    tools = SimulatedTools(loaded.simulator, sandbox)
+    try:
+        right_grades = dict[str, Grade]()
+        for case in cases:
+            await _check_wrong_answers(loaded, case.problem, tools)
+            grades = [await loaded.grader.grade(case.problem, response, tools) for response in case.responses]
+            found = [grade.correct for grade in grades]
+            if case.problem.id in loaded.answers:
+                right_grades[case.problem.id] = grades[0]
+            if found[0] is not None:  # None: a task without right and wrong
+                answers = [response.answer for response in case.responses]
+                expected = (
+                    f"problem {case.problem.id}: expected a right, a wrong and an unreadable answer to be graded so"
+                )
+                expect(found == [True, False, False], f"{expected}, found {found}: {answers}")
+                declared = any(score.is_correctness for score in loaded.task.scores)
+                expect(declared, "scores: expected accuracy among them, since grades say what is correct")
+            elif case.problem.id in loaded.answers:
+                primary = loaded.task.scores[0]
+                right, *others = (
+                    grade.scores.get(primary.name, math.nan) * (1 if primary.higher_is_better else -1)
+                    for grade in grades
+                )
+                expect(
+                    not right <= min(others),
+                    f"score {primary.name}: expected a better one of the right answer than of an unreadable or a wrong "
+                    f"one, found {right} and {others}",
+                )
+            # Every response has every score, even an unreadable one: means are over all responses.
+            for score in (score for score in loaded.task.scores if not score.is_correctness):
+                low, high = (
+                    -math.inf if score.low is None else score.low,
+                    math.inf if score.high is None else score.high,
+                )
+                for grade in grades:
+                    value = grade.scores.get(score.name)
+                    fits = value is not None and low <= value <= high
+                    expect(
+                        fits, f"score {score.name}: expected {score.low} to {score.high} of any response, found {value}"
+                    )
+                    binary = not score.rate or value in (0, 1)
+                    expect(binary, f"score {score.name}: expected 0 or 1 of a rate, found {value}")
+            await _check_symbolic_system(loaded.task, case, tools)
+        _check_mistakes(loaded, cases)
+        _warn_of_low_grades(right_grades, loaded.task.scores[0])
+    finally:
+        await tools.close()
+
+
+async def _check_wrong_answers(loaded: LoadedTask, problem: Problem, tools: GradingTools) -> None:
+    """Check that no wrong answer of the task is right by the run's grader, which may know more than the task."""
+    task: Any = loaded.task
+    gold = loaded.answers.get(problem.id) if isinstance(task, TextTask) else None
+    for answer in () if gold is None else task.wrong_answers(problem, gold)[:MAX_WRONG]:
+        response = parse(task, problem, task.write(problem, answer))
+        expect(
+            response.answer is not None,
+            f"problem {problem.id}: expected wrong answers that can be read, found {answer!r}",
+        )
+        grade = await loaded.grade(problem, response, tools)
+        expect(grade.correct is not True, f"problem {problem.id}: expected wrong answers, {answer!r} is right")
+
+
+def _check_mistakes(loaded: LoadedTask, cases: Sequence[Case]) -> None:
+    """Check that the simulator errs readably: on each problem or, where the score has degrees, on some problem."""
+    if loaded.task.graded_by_opinion:
+        return
+    solved = [case for case in cases if case.problem.id in loaded.answers]
+    unreadable = [case.problem.id for case in solved if case.wrong.answer in (None, case.right.answer)]
+    # By degrees, the worst known answer to a problem may be the one given as its right one.
+    allowed = 0 if any(score.is_correctness for score in loaded.task.scores) else max(0, len(solved) - 1)
+    expect(
+        len(unreadable) <= allowed,
+        f"problem {', '.join(unreadable[:1])}: expected a readable wrong answer of its simulator, found none; give the "
+        "task its wrong_answers, or a random_answer that its reader accepts",
+    )
+
+
+def _warn_of_low_grades(grades: Mapping[str, Grade], score: Score) -> None:
+    """Warn of right answers below the best value that their score declares. grades: by problem."""
+    best = score.high if score.higher_is_better else score.low
+    if best is None or score.is_correctness:
+        return
+    known = {problem: value for problem, grade in grades.items() if (value := score.value_in(grade)) is not None}
+    low = [f"{problem} {value:.4g}" for problem, value in known.items() if not math.isclose(value, best)]
+    if low:
+        warnings.warn(
+            f"{score.name} of right answers: {', '.join(low)}, where `scores` has {best:g} as the best value; correct "
+            "the answers, leave them out where none is known, give `scores` the range that answers can have, or, where "
+            "the best differs between problems, score the share of each problem's best",
+            stacklevel=2,
+        )
+
+
+async def _check_symbolic_system(task: Any, case: Case, tools: Tools) -> None:
+    problem, rng, scores = case.problem, np.random.default_rng(0), task.scores
+    if isinstance(task, HasStartingResponse):
+        start = task.starting_response(problem)
+        expect(parse(task, problem, start.text).answer == start.answer, "starting_response: expected one that is read")
+    if isinstance(task, HasPublicTests):
+        seen = await task.observe(problem, case.right, tools)
+        expect(seen.feedback is not None and 0 <= seen.feedback.score <= 1, "observe: expected a score from 0 to 1")
+    if isinstance(task, HasVerifier):
+        right, wrong, unread = [await task.verify(problem, response, MAX_ERRORS, tools) for response in case.responses]
+        if any(score.is_correctness for score in scores):
+            expect_equal(right.fitness, 100, "verify: fitness of a right answer")
+        else:  # nothing is known to be the best
+            expect(right.fitness > wrong.fitness, "verify: expected a higher fitness of a better answer")
+        expect(0 <= wrong.fitness <= 100, f"verify: expected a fitness from 0 to 100, found {wrong.fitness}")
+        expect_equal(unread.fitness, 0, "verify: fitness of what cannot be read")
+        expect(len(wrong.errors.findings) <= MAX_ERRORS, f"verify: expected at most {MAX_ERRORS} errors")
+    if isinstance(task, HasSymbolicOperators):
+        for individual in map(make_individual, case.responses):
+            for child in (
+                task.mutate(problem, individual, rng),
+                task.crossover(problem, individual, make_individual(case.right), rng),
+            ):
+                expect(isinstance(child, Response), f"an operator: expected a Response, found {child!r}")
