@@ -291,6 +291,10 @@ def test_a_papers_name_stands_before_what_ran(tmp_path: Path) -> None:
     for name in (mutation, "espl, method.crossover_rate=0"):
         assert compare(runs, against=name).pairs.reference.name == mutation
     assert f"{whole[:-1]}, seed 1)" in _names(comparison)
+    drawn = {arm.name: arm.label for arm in comparison.arms}
+    assert (drawn[whole], drawn[mutation], drawn["grpo"]) == ("Evolution + RL (espl)", "Mutation + RL (espl)", "grpo")
+    two_of_a_name = compare([*runs, run("f", rate=2)])
+    assert {arm.label for arm in two_of_a_name.arms} >= {whole, whole.replace("=1", "=2"), "Mutation + RL (espl)"}
     arms = make_data_tables(comparison)[0]
     column = arms.headings.index("name_in_paper")
     assert {row[0]: row[column] for row in arms.rows} == {

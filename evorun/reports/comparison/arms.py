@@ -1,13 +1,22 @@
 """The arms of a comparison: what ran with one set-up, whatever the seed, and its means over the seeds."""
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from evorun.reports.axes import Axis
-from evorun.reports.comparison.names import BASELINE, SEED, TASK, drop_parts, find_shared_parts, join_parts
+from evorun.reports.comparison.names import (
+    BASELINE,
+    METHOD,
+    PAPER,
+    SEED,
+    TASK,
+    drop_parts,
+    find_shared_parts,
+    join_parts,
+)
 from evorun.reports.comparison.runs import Run
 from evorun.runs.crossed import CrossedMean, crossed_mean, tabulate
 from evorun.runs.schema import Metric
@@ -33,6 +42,8 @@ class Arm:
 
     runs: Sequence[Run]
     """In the order of their seeds; several are all finished."""
+    known_by_paper: bool = False
+    """True when no other arm on its task has the paper's name that it has."""
 
     @property
     def parts(self) -> Mapping[str, str]:
@@ -51,18 +62,25 @@ class Arm:
 
     @property
     def method(self) -> str:
-        """The name of these parts: what has one colour in all figures."""
-        return join_parts(self.method_parts)
+        """The name of these parts in figures: what has one colour in all of them."""
+        return join_parts(drop_parts(self._drawn_parts, TASK, BASELINE, SEED))
 
     @property
     def label(self) -> str:
         """The name in a figure of one task."""
-        return join_parts(drop_parts(self.parts, TASK))
+        return join_parts(drop_parts(self._drawn_parts, TASK))
 
     @property
     def legend(self) -> str:
         """The name of its colour and dashes in all figures."""
-        return join_parts(drop_parts(self.parts, TASK, SEED))
+        return join_parts(drop_parts(self._drawn_parts, TASK, SEED))
+
+    @property
+    def _drawn_parts(self) -> Mapping[str, str]:
+        """The parts that figures have room for: beside a paper's name that tells the arm apart, the method alone."""
+        if not self.known_by_paper:
+            return self.parts
+        return {aspect: word for aspect, word in self.parts.items() if aspect in (PAPER, METHOD, TASK, SEED)}
 
     @property
     def task(self) -> str:
@@ -120,6 +138,8 @@ def group_into_arms(runs: Sequence[Run]) -> list[Arm]:
         draws = {run.manifest.seed: run for run in reversed(members)}
         copies = [run for run in members if run is not draws[run.manifest.seed]]
         arms += [Arm([draws[seed] for seed in sorted(draws)]), *(Arm([run]) for run in copies)]
+    named = Counter((arm.task, arm.parts[PAPER]) for arm in arms if PAPER in arm.parts)
+    arms = [replace(arm, known_by_paper=named[arm.task, arm.parts.get(PAPER, "")] == 1) for arm in arms]
     tasks = list(dict.fromkeys(run.manifest.task for run in runs))
     return sorted(sorted(arms, key=lambda arm: arm.rank, reverse=True), key=lambda arm: tasks.index(arm.task))
 

@@ -276,7 +276,7 @@ def _find_reference(arms: Sequence[Arm], against: Path | str) -> Run:
         # before a method's, which its random baseline has, too
         [arm.runs[0] for arm in arms if name in spell_name(arm.parts)],
         [arm.runs[0] for arm in arms if name in spell_name(arm.method_parts) and not arm.is_baseline],
-        [arm.runs[0] for arm in arms if name == arm.parts.get(PAPER)],
+        [arm.runs[0] for arm in arms if PAPER in arm.parts and name in (arm.parts[PAPER], arm.method)],
         [run for arm in arms for run in arm.runs if name in spell_name(run.parts)],
         [arm.runs[0] for arm in arms if arm.runs[0].manifest.method == name and not arm.is_baseline],
     ]

@@ -13,6 +13,7 @@ from evorun.runs.paths import display
 from evorun.simulation.engine import SPEED
 
 PAPER = "paper"
+METHOD = "method"
 SEED = "seed"
 TASK = "task"
 BASELINE = "baseline"
@@ -44,7 +45,7 @@ def name_parts(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
     """
     parts = [
         {
-            "method": outcome.manifest.method,
+            METHOD: outcome.manifest.method,
             **({BASELINE: BASELINE_LABEL} if is_random_baseline(outcome.manifest) else {}),
         }
         for outcome in outcomes
