@@ -124,6 +124,8 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["metod.generations=3"], "metod.generations: unknown key; did you mean method.generations?"),
         (["method.generations=1,2"], "method.generations=1,2: several values make a sweep, one run per value: add -m;"),
         (["method=lyria,gepa"], "method=lyria,gepa: several values make a sweep, one run per value: add -m;"),
+        (["experiment=lyria/error", "seed=0,1"], "experiment=lyria/error: unknown experiment; did you mean"),
+        (["experiment=lyria/errors", "seed=0,1", "budget=calls_100"], "budget=calls_100: unknown budget; did you mean"),
         (
             ["budget.methods.lyria.population=3"],
             "has no effect, a budget's methods are composed first; set",

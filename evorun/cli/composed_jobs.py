@@ -32,8 +32,13 @@ def compose_jobs(arguments: Sequence[str]) -> list[dict[str, Any]]:
     Raises ConfigError for arguments that compose none.
     """
     arguments, folder = _split_config_dir(arguments)
-    searched = [] if folder is None else [f"{SEARCHPATH}[{write_value(SEARCHPATH, f'file://{folder}')}]"]
-    return [_compose([*job, *searched]) for job in _list_jobs(arguments, folder)]
+    return [_compose(job, folder) for job in _list_jobs(arguments, folder)]
+
+
+def compose_first_job(arguments: Sequence[str]) -> None:
+    """Raise ConfigError where the first job that the arguments of a sweep stand for has no configuration."""
+    arguments, folder = _split_config_dir(arguments)
+    _compose(_list_jobs([MULTIRUN[0], *arguments], folder)[0], folder)
 
 
 def compose_experiment(experiment: str, given: Sequence[str]) -> list[dict[str, Any]]:
@@ -99,10 +104,11 @@ def _list_jobs(arguments: Sequence[str], folder: Path | None = None) -> list[lis
         raise ConfigError(explain(error)) from error
 
 
-def _compose(overrides: Sequence[str]) -> dict[str, Any]:
+def _compose(overrides: Sequence[str], folder: Path | None = None) -> dict[str, Any]:
+    searched = [] if folder is None else [f"{SEARCHPATH}[{write_value(SEARCHPATH, f'file://{folder}')}]"]
     kept = [
         word
-        for override in overrides
+        for override in (*overrides, *searched)
         if override.startswith(SEARCHPATH) or not override.lstrip("+").startswith("hydra")
         for word in words(override)
     ]

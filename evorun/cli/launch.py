@@ -53,6 +53,11 @@ def run_hydra(arguments: Sequence[str], resumed: Mapping[str, Sequence[str]] | N
         register(sys.argv[1:])
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=CONFIG)(run_composed)()
     except (HydraException, OmegaConfBaseException) as error:
+        if any(word.startswith("experiment=") for word in arguments):
+            # one that sweeps is taken for a single run where its jobs cannot be composed, which hides why
+            from evorun.cli.composed_jobs import compose_first_job
+
+            compose_first_job(arguments)
         raise ConfigError(explain(error)) from error
     except OSError as error:
         key = "hydra.sweep.dir" if {"-m", "--multirun"} & set(arguments) else "hydra.run.dir"
