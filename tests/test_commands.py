@@ -62,9 +62,20 @@ def printed_commands(text: str) -> Iterator[str]:
     yield from (" ".join(command.split()) for command in inline)
 
 
+def small_commands(text: str) -> Iterator[str]:
+    """Yield what each row of a page's table makes of its small command: its words replace those of the same keys."""
+    rows = re.findall(r"^\| [^|]+ \| `(experiment=[^`]+)` \|", text, re.MULTILINE)
+    for row in rows:
+        small = next(
+            command for command in printed_commands(text) if re.match("experiment=.* engine=simulated", command)
+        )
+        given = {word.partition("=")[0]: word for word in (*shlex.split(small), *row.split())}
+        yield shlex.join(given.values())
+
+
 COMMANDS: dict[str, list[str]] = {}
 for _file in TEXTS:
-    for _command in printed_commands(_file.read_text()):
+    for _command in (*printed_commands(_file.read_text()), *small_commands(_file.read_text())):
         COMMANDS.setdefault(_command, []).append(_file.relative_to(ROOT).as_posix())
 RUNS = [
     command
@@ -110,6 +121,10 @@ def test_commands_are_found_in_texts() -> None:
     assert list(printed_commands(header + page)) == ["method=a b=c", "f=g", "-m d=1,2"]
     prose = "So `evorun h=1\nk=2`, `evorun resume RUN_DIR` and\n# One alone: evorun -m l=3\n# evorun m=4\n"
     assert list(printed_commands(prose)) == ["h=1 k=2", "-m l=3"]
+    table = (
+        "    evorun experiment=n engine=simulated 'o=${p:}' q=1,2\n\n| A | `experiment=r q=3` | 4 |\n| B | `s=5` |\n"
+    )
+    assert list(small_commands(table)) == ["experiment=r engine=simulated 'o=${p:}' q=3"]
     assert len(RUNS) > 60
     assert len(TOURNAMENTS) > 5
 
