@@ -108,7 +108,7 @@ def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
     yield _Part("reported-strata", "reported by stratum.", "", tables.make_reported_strata_table(comparison))
     yield _Part("reported-steps", "reported by training step.", "", tables.make_reported_steps_table(comparison))
     findings = " ".join([notes.pairs_note(comparison), *map(describe_finding, pairs.main_pairs)])
-    adjusted = "95 % intervals are not adjusted, p (Holm) is, for the comparisons of the table."
+    adjusted = "95 % intervals are not adjusted for the number of comparisons; p (Holm) is."
     yield _Part("pairs", f"{against}. {adjusted}", findings, tables.make_pairs_table(pairs.main_pairs))
     score_pairs = tables.make_score_pairs_table(pairs.main_pairs, comparison.omitted_scores)
     yield _Part("score-pairs", f"{against}: scores.", notes.SCORE_PAIRS_NOTE, score_pairs)

@@ -33,14 +33,17 @@ _NOTES["choices"] = (
     "run's own choices, paired by problem. Calls: per problem, beyond those of the run."
 )
 _STOPS = (
-    "Stop: the probability that ends a problem. Ended score: of the problems that it ended. Difference: to recorded "
-    "answers. At equal calls: to the same sum of calls, spent evenly on all problems. Both are paired by problem."
+    "Stop: the probability that ends a problem. Ended score: of the problems that it ended. Difference: from the "
+    "recorded answers. At equal calls: from as many calls, spent evenly on all problems. Both are paired by problem."
 )
 _JUDGES = (
     "Shares of the decided duels, those of unequal candidates for the better one. The last column of the first table "
     "has the score of the best candidates by each judge's own ratings."
 )
-_INTERVALS = f"In parentheses: 95 % intervals, over problems; there is none for fewer than {MIN_PROBLEMS} problems."
+_INTERVALS = (
+    f"In parentheses: 95 % intervals over problems; there is none for fewer than {MIN_PROBLEMS} problems. At 0 and "
+    "100 % they are Wilson's, with each problem as one trial."
+)
 
 
 class RejudgedSection(NamedTuple):

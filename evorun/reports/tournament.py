@@ -122,7 +122,8 @@ def reported_note(results: TournamentResults) -> str | None:
 
 
 def _format_share(metric: Metric) -> str:
-    interval = "" if metric.ci95 is None else f" ({text.interval(metric.ci95)})"
+    trials = ", each as one trial," if metric.value in (0, 1) else ""
+    interval = "" if metric.ci95 is None else f" (95 % interval over prompts{trials} {text.interval(metric.ci95)})"
     return f"{text.percent(metric.value)}{interval}"
 
 

@@ -92,7 +92,11 @@ def test_page_and_terminal_show_the_same_figures(tmp_path: Path, width: int) -> 
     ):
         assert figure in page
         assert figure in shown
-    for fact in ("62.5 % (50.0 to 75.0 %) of the decided judgments", "2 cut off, 1 rejected", "1,234 calls"):
+    for fact in (
+        "62.5 % (95 % interval over prompts 50.0 to 75.0 %) of the decided judgments",
+        "2 cut off, 1 rejected",
+        "1,234 calls",
+    ):
         assert fact in page
         assert fact in " ".join(shown.split())
     assert load_tournament_results(tmp_path) == results
