@@ -71,17 +71,18 @@ class Terminal(Console):
         """Return a table as parts that fit the width, each with the columns that name the rows."""
         if not self.limits_tables:
             _keep_whole(table, _MAX_WIDTH)
+            _set_widths(table.columns, _MAX_WIDTH)
             table.width = self.measure_table(table).maximum
             return [table]
         # an id stays whole, to be copied, unless it leaves no room for any other column
         for max_word in (_MAX_WORD, self.width // 2):
             _keep_whole(table, max_word)
             parts = self._split(table)
-            measured = [self.measure_table(part) for part in parts]
-            if all(part.minimum <= self.width for part in measured):
+            measured = [self._measure_minimum(table, part.columns) for part in parts]
+            if all(width <= self.width for width in measured):
                 break
         for part, width in zip(parts, measured, strict=True):
-            _set_widths(part.columns, self.width - width.minimum)
+            _set_widths(part.columns, self.width - width)
         return parts
 
     def _split(self, table: Table) -> list[Table]:
@@ -91,8 +92,7 @@ class Terminal(Console):
             names.pop()
         parts = [[*names]]
         for column in table.columns[len(names) :]:
-            wider = _with_columns(table, [*parts[-1], column])
-            if len(parts[-1]) > len(names) and self.measure_table(wider).minimum > self.width:
+            if len(parts[-1]) > len(names) and self._measure_minimum(table, [*parts[-1], column]) > self.width:
                 parts.append([*names])
             parts[-1].append(column)
         if len(parts) == 1:
@@ -100,7 +100,7 @@ class Terminal(Console):
         for before, after in itertools.pairwise(parts):
             beside = [*names, before[-1], *after[len(names) :]]
             alone = len(after) == len(names) + 1 and len(before) > len(names) + 2
-            if alone and self.measure_table(_with_columns(table, beside)).minimum <= self.width:
+            if alone and self._measure_minimum(table, beside) <= self.width:
                 after.insert(len(names), before.pop())
         tables = [_with_columns(table, columns) for columns in parts]
         for part in tables[1:]:
@@ -113,6 +113,11 @@ class Terminal(Console):
     def measure_table(self, table: Table) -> Measurement:
         """Return the minimum and the maximum width of a table."""
         return self.measure(table, options=self.options.update(width=_MAX_WIDTH))
+
+    def _measure_minimum(self, table: Table, columns: Sequence[Column]) -> int:
+        """Return the width of a table of these columns when each has its minimum width."""
+        narrow = [replace(column, width=column.min_width) for column in columns]
+        return self.measure_table(_with_columns(table, narrow)).maximum  # Rich looks into no cell of such columns
 
 
 def _keep_whole(table: Table, max_word: int) -> None:
