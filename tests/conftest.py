@@ -19,7 +19,7 @@ import pytest
 from evorun.errors import SandboxError
 from means import user_namespaces_work
 from warm_process import forked_children, forked_trainers, is_there, warm_process
-from workers import Workers
+from workers import SHARING, Workers
 
 # A machine that is busy takes any time for an example. Everybody sees the same examples, so that no change is blamed
 # for what another one did; `make test PYTEST_ARGS=--hypothesis-profile=explore` looks for new ones. `make test-all`
@@ -115,7 +115,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave the cases that no sample has to the night, and begin with the files that hold slow or many tests.
 
-    Begun last, these would leave one worker alone with them.
+    Begun last, these would leave one worker alone with them. First are those that one worker runs (`SHARING`).
     """
     cases = defaultdict(list)
     for item in items:
@@ -129,7 +129,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.nightly)
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     count = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path not in slow, -count[item.path]))
+    items.sort(key=lambda item: (not any(map(item.get_closest_marker, SHARING)), item.path not in slow, -count[item.path]))
 
 
 @pytest.fixture(name="chromium", scope="session")

@@ -1,9 +1,12 @@
 """Files of tests in forked workers: each test is reported once, whatever becomes of the worker that runs it."""
 
+import itertools
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import workers
 
@@ -78,3 +81,10 @@ def test_each_test_is_reported_once(tmp_path: Path) -> None:
     assert len(ended) == len(set(ended))  # a worker's files share what lasts for a session
     reported, printed = outcomes(tmp_path, "--exitfirst")
     assert [line for line in reported if line.startswith("FAILED")] == ["FAILED test_1.py::test_fails"], printed
+
+
+def test_files_that_share_what_takes_long_to_start_are_one_workers(request: pytest.FixtureRequest) -> None:
+    groups = [group for group, _ in itertools.groupby(request.session.items, workers.group)]
+    assert len(groups) == len(set(groups))
+    marked = [item for item in request.session.items if item.get_closest_marker("chromium")]
+    assert len(set(map(workers.group, marked))) <= 1

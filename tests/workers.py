@@ -18,6 +18,14 @@ import pytest
 Place = tuple[str, int | None, str]
 """A test's file, line and name."""
 
+SHARING = ("chromium",)
+"""Marks whose files run in one worker, as if they were one: what they share takes seconds to start."""
+
+
+def group(item: pytest.Item) -> object:
+    """Return what the tests that run in one worker have in common: their file, or a mark of several files."""
+    return next((mark for mark in SHARING if item.get_closest_marker(mark)), item.path)
+
 
 class Reporting:
     """In a worker: sends what becomes of its tests."""
@@ -56,7 +64,10 @@ class Worker:
 
 
 class Workers:
-    """Gives workers one file after another, and reports their tests as if they had run in this process."""
+    """Gives workers one file after another, and reports their tests as if they had run in this process.
+
+    Files with a mark of `SHARING` stand beside each other among the session's tests, and count as one.
+    """
 
     def __init__(self, config: pytest.Config, count: int) -> None:
         self._config = config
@@ -72,7 +83,7 @@ class Workers:
             return None  # pytest's own loop says so
         if terminal := self._config.pluginmanager.getplugin("terminalreporter"):
             terminal.showfspath = False  # tests of several files report by turns
-        self._files = [list(items) for _, items in itertools.groupby(session.items, key=lambda item: item.path)]
+        self._files = [list(items) for _, items in itertools.groupby(session.items, key=group)]
         self._left = iter(range(len(self._files)))
         gc.collect()
         gc.freeze()  # forks that looked through these objects would copy them
