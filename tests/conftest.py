@@ -1,6 +1,7 @@
 """Fixtures, hooks and profiles that all tests share."""
 
 import gc
+import logging
 import os
 import shutil
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import hypothesis
 import psutil
 import pytest
+from _pytest.logging import catching_logs
 
 from evorun.errors import SandboxError
 from means import user_namespaces_work
@@ -29,8 +31,30 @@ hypothesis.settings.register_profile("thorough", deadline=None, derandomize=True
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile("evorun")
 
+# A decorator of bitsandbytes, which peft imports, would load torch's compiler, for a second in each process.
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+
 # Configurations and figures are cycles of many small objects, which Python would look through 70 times as often.
 gc.set_threshold(50_000, 10, 10)
+
+
+_enter = catching_logs.__enter__
+
+
+def _catch_at_the_root(self: Any) -> Any:
+    """Catch the logs of a phase of a test, without a look at each logger for those that pass nothing on.
+
+    pytest looks through them six times a test, and with torch there are thousands.
+    """
+    manager = logging.root.manager
+    loggers, manager.loggerDict = manager.loggerDict, {}
+    try:
+        return _enter(self)
+    finally:
+        manager.loggerDict = loggers
+
+
+catching_logs.__enter__ = _catch_at_the_root  # type: ignore[method-assign]
 
 
 @pytest.fixture
@@ -129,7 +153,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.nightly)
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     count = Counter(item.path for item in items)
-    items.sort(key=lambda item: (not any(map(item.get_closest_marker, SHARING)), item.path not in slow, -count[item.path]))
+    items.sort(
+        key=lambda item: (not any(map(item.get_closest_marker, SHARING)), item.path not in slow, -count[item.path])
+    )
 
 
 @pytest.fixture(name="chromium", scope="session")

@@ -24,6 +24,7 @@ from evorun.runs.studies import load_figures, load_rejudge
 from evorun.runs.terminal import Terminal
 from evorun_process import start
 from journals import wait_for_effects
+from warm_process import no_figures
 
 DUELS = (
     *("method=duel_evolve", "task=mathbench", "task.source=sample", "task.limit=4", "method.generations=2"),
@@ -324,7 +325,8 @@ def test_a_study_is_reported_and_resumed_without_new_calls(duels: Path, capsys: 
     assert f"{100 * gain:+.1f} pp".replace("+0.0", "0.0").replace("-", MINUS) in printed
     assert resume_rejudge(folder, [], Terminal(quiet=True), trust=False) == 0
     assert list(read_journal(folder / "journal.sqlite")) == paid
-    page = html.render_report(duels)
+    with no_figures():
+        page = html.render_report(duels)
     assert "Judged again" in page
     assert "verdicts for the text shown as A" in page
     assert "Simulated: no language model gave these opinions" in page

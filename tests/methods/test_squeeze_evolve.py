@@ -19,6 +19,7 @@ from evorun.runner.served import role_warnings
 from evorun.runner.settings import check
 from evorun.testing.runs import COMPLETED, Run
 from method_fixture import Ask, Scripted, drive
+from warm_process import no_figures
 
 SIZES = ("method.population=8", "method.groups=6", "method.steps=4", "task=mathbench", "task.source=sample")
 PRICES = """models:
@@ -81,7 +82,8 @@ def test_each_model_is_asked_under_its_own_role_and_its_cost_has_its_name(run: R
         paid = (prompt * cost["prompt_tokens"] + completion * cost["completion_tokens"]) / 1e6
         assert cost["price"] == pytest.approx(paid)
     assert sum(cost["price"] for cost in by_model.values()) == pytest.approx(results["cost"]["total"]["price"])
-    page = render_report(run.path)
+    with no_figures():
+        page = render_report(run.path)
     assert "<td>small</td>" in page
 
 
