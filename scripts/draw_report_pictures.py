@@ -1,8 +1,12 @@
-"""Draw the parts of reports as PNG files, as docs/guides/report.md shows them: one picture for each heading.
+r"""Draw the parts of reports as PNG files, as docs/guides/report.md shows them: one picture for each heading.
 
     evorun task.source=sample engine=simulated task.limit=30 method.generations=10 hydra.run.dir=outputs/duels
     evorun experiment=espl/simulated_study hydra.mode=RUN hydra.run.dir=outputs/espl
     evorun experiment=mpo/simulated_study engine.meta_skill=0.02 hydra.mode=RUN hydra.run.dir=outputs/mpo
+    evorun method=islands task=circle_packing engine=simulated method.generations=12 hydra.run.dir=outputs/islands
+    evorun -m method=zero_shot,best_of_n,duel_evolve task.source=sample engine=simulated task.limit=12 \
+           budget=calls_300 seed=0,1,2 hydra.sweep.dir=outputs/first_sweep
+    evorun report outputs/first_sweep
     python scripts/draw_report_pictures.py outputs docs/images/report
 
 Needs Chromium and its driver on the PATH.
@@ -23,7 +27,8 @@ WIDTH, MARGIN = 1100, 12
 """Pixels: of the window, and around a part."""
 FIND_PART = """
 const headings = [...document.querySelectorAll("h1, h2")];
-const at = headings.findIndex((heading) => heading.firstChild && heading.textContent.trim().startsWith(arguments[0]));
+const name = (heading) => heading.textContent.trim().replace(/^CSV/, "");  // of a link to its table
+const at = headings.findIndex((heading) => heading.firstChild && name(heading).startsWith(arguments[0]));
 if (at < 0) throw new Error("no heading " + arguments[0]);
 const section = headings[at].closest("section");
 const next = headings.slice(at + 1).find((heading) => !heading.closest("h2 *"));
@@ -36,12 +41,13 @@ return [top, bottom];
 
 
 class Picture(NamedTuple):
-    """A part of a run's page: its heading, and how many pixels of it are shown at most."""
+    """A part of a page: its heading, and how many pixels of it are shown at most."""
 
     name: str
     run: str
     heading: str
     height: int
+    page: str = "report.html"
 
 
 PICTURES = (
@@ -55,6 +61,13 @@ PICTURES = (
     Picture("training", "espl", "Training", 600),
     Picture("reward", "mpo", "Reward", 548),
     Picture("rollouts", "mpo", "Rollouts", 700),
+    Picture("strata", "duels", "Accuracy by stratum", 420),
+    Picture("islands", "islands", "Islands", 515),
+    Picture("ratings", "espl", "Evidence for ratings", 560),
+    Picture("edits", "espl", "Edits", 420),
+    Picture("arms", "first_sweep", "Accuracy and cost", 700, "comparison.html"),
+    Picture("curves", "first_sweep", "Accuracy during the runs", 480, "comparison.html"),
+    Picture("pairs", "first_sweep", "Against", 560, "comparison.html"),
 )
 
 
@@ -70,7 +83,7 @@ def open_browser() -> Any:
 
 def draw(browser: Any, picture: Picture, outputs: Path, folder: Path) -> Path:
     """Write the picture of a part, and return its file."""
-    browser.get((outputs / picture.run / "report.html").resolve().as_uri())
+    browser.get((outputs / picture.run / picture.page).resolve().as_uri())
     top, bottom = browser.execute_script(FIND_PART, picture.heading, 3 * MARGIN)
     height = min(bottom - top, picture.height) + 2 * MARGIN
     clip = {"x": 0, "y": max(0, top - MARGIN), "width": WIDTH, "height": height, "scale": 1}
@@ -82,7 +95,7 @@ def draw(browser: Any, picture: Picture, outputs: Path, folder: Path) -> Path:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("outputs", type=Path, help="folder of the runs `duels`, `espl` and `mpo`")
+    parser.add_argument("outputs", type=Path, help="folder of these runs")
     parser.add_argument("folder", type=Path, help="where the pictures go")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
