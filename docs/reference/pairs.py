@@ -16,15 +16,17 @@ from reference.markdown import code, prose, table
 EVOLVES = {
     **dict.fromkeys(
         (
-            *("duel_evolve", "best_of_n", "feedback_descent", "islands", "lyria", "rsa"),
-            *("pdr", "squeeze_evolve", "ab_mcts", "ttt_discover", "v1_infer"),
+            *("duel_evolve", "best_of_n", "feedback_descent", "lyria", "rsa"),
+            *("pdr", "squeeze_evolve", "ab_mcts", "v1_infer"),
         ),
         "responses",
     ),
     **dict.fromkeys(("zero_shot", "few_shot", "self_consistency", "deepconf", "fixed_prompts"), "nothing"),
     **dict.fromkeys(("ace", "gepa", "espl_evolution", "espl_self_reflection"), "system prompts"),
     **dict.fromkeys(("grpo", "cispo", "rloo", "ppo", "sft"), "weights"),
+    "islands": "programs",
     "laft": "weights, then responses",
+    "ttt_discover": "responses and weights",
     "espl": "system prompts and weights",
     **dict.fromkeys(("mpo", "rler"), "rubrics and weights"),
 }
