@@ -1,7 +1,7 @@
 """Draw the top of a report or a comparison as two PNG files, light and dark, as the README shows it.
 
     evorun report outputs/first_sweep
-    python scripts/draw_page_pictures.py outputs/first_sweep/comparison.html docs/images/comparison --height 1115
+    python scripts/draw_page_pictures.py outputs/first_sweep/comparison.html docs/images/comparison --height 1090
 
 Needs Chromium on the PATH. The README's sweep makes the page of its picture.
 """
