@@ -12,18 +12,8 @@ from write_paper_tables import ROWS, find_measured, find_reported, make_comparis
 from building import composed, simulated_run
 from evorun.cli.composed_jobs import compose_experiment, count_random_jobs
 from evorun.errors import ConfigError
-from evorun.runner.estimates import (
-    BILLIONS,
-    DECODING,
-    ITEMS,
-    PEAK,
-    TRAINING,
-    Cost,
-    Part,
-    count_calls,
-    estimate,
-    settle_budget,
-)
+from evorun.runner.call_counts import ITEMS, Part
+from evorun.runner.estimates import BILLIONS, DECODING, PEAK, TRAINING, Cost, count_calls, estimate, settle_budget
 
 PAPERS = Path(__file__).parents[1] / "docs" / "papers"
 SMALL = ("task.source=sample", "task.limit=2", "engine=simulated")

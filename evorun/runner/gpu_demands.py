@@ -14,12 +14,12 @@ from evorun.models.devices import Gpu
 from evorun.models.sharing import find_shared
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.models.vllm.engine import VllmConfig
+from evorun.runner.call_counts import Part
 from evorun.runner.estimates import (
     DECODING,
     DECODING_BY_TRANSFORMERS,
     PEAK,
     TRAINING,
-    Part,
     count_calls,
     count_training_tokens,
 )

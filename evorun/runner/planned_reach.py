@@ -5,7 +5,8 @@ from math import ceil
 from typing import Any, Literal
 
 from evorun.reports import text
-from evorun.runner.estimates import AT_MOST, IN_ORDER, Part, Steps, limit_calls
+from evorun.runner.call_counts import Part
+from evorun.runner.estimates import AT_MOST, IN_ORDER, Steps, limit_calls
 from evorun.runner.plan_records import PlannedRole, add_known
 from evorun.runs.budget import LIMITS, BudgetConfig
 from evorun.runs.spending import GOLD

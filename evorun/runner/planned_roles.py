@@ -8,7 +8,8 @@ from typing import NamedTuple
 from evorun.methods.learning.scheduler import ROLLOUT
 from evorun.models.config import ServedModel
 from evorun.rollouts.calls import GENERATOR
-from evorun.runner.estimates import Part, limit_calls
+from evorun.runner.call_counts import Part
+from evorun.runner.estimates import limit_calls
 from evorun.runner.plan_records import PlannedRole, PlannedTraining, Source, add_known
 from evorun.runner.pricing import find_rates, name_answering_models, serve_calls
 from evorun.runner.recorded import Recorded

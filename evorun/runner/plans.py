@@ -13,16 +13,14 @@ from msgspec.structs import replace
 from evorun.errors import ConfigError, DataError
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.models.devices import Gpu
+from evorun.runner.call_counts import Part, count_tuning_calls, measure_conversations
 from evorun.runner.estimates import (
     ESTIMATED,
-    Part,
     count_calls,
     count_problems,
     count_steps,
     count_training_tokens,
-    count_tuning_calls,
     limit_calls,
-    measure_conversations,
 )
 from evorun.runner.foreseen import list_unreached, predict_unevolved
 from evorun.runner.gpu_plans import list_notes, plan_stages
