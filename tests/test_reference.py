@@ -222,7 +222,17 @@ def test_the_run_directorys_page_names_each_file(pages: Mapping[str, str]) -> No
     assert described == {file for file in records.RUN if "/" not in file}
 
 
-# --- functions of the papers ---
+# --- examples, and functions of the papers ---
+
+
+def test_each_example_is_shown_with_its_modules(pages: Mapping[str, str]) -> None:
+    """Sphinx fails where a link of the page leads nowhere."""
+    for readme in sorted((ROOT / "examples").glob("*/README.md")):
+        assert f"\n#{readme.read_text().splitlines()[0]}\n" in pages["examples"]
+        for module in readme.parent.glob("*.py"):
+            assert f"../../examples/{readme.parent.name}/{module.name}\n" in pages["examples"]
+    assert "](../guides/write_a_task.md)" in pages["examples"]
+    assert "](#example-slurm_servers)" in pages["examples"]
 
 
 def test_each_equations_function_has_its_code(pages: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from reference.command_line import command_line_page
+from reference.examples import examples_page
 from reference.frames import frames_page
 from reference.functions import functions_page
 from reference.pairs import pairs_page
@@ -23,6 +24,7 @@ def main(folder: Path) -> None:
         "scores": scores_page(),
         "command_line": command_line_page(),
         "functions": functions_page(),
+        "examples": examples_page(),
     }
     for name, text in pages.items():
         (folder / f"{name}.md").write_text(text)
