@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from evorun.cli.compose import register
@@ -22,6 +23,9 @@ COMMANDS = (
     ["method=laft", "task=sudoku", "~budget"],
     ["method=mpo", "release=mpo", "hydra/launcher=slurm"],
     ["method=nothing"],
+    ["experiment=espl/simulated_study", "method.nothing=1"],
+    ["hydra.mode=MULTIRUN"],
+    ["+method.samples=1", "hydra.run.dir=run"],
 )
 
 BY_HYDRA = """
@@ -35,15 +39,17 @@ with mock.patch.object(compose, "compose_faster"):
 
 
 def values(words: list[str]) -> Any:
-    """Return all that Hydra composes, references unresolved, or how it refuses."""
+    """Return the mode and all that Hydra composes, references unresolved, or how it refuses."""
     register()
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        chosen = GlobalHydra.instance().hydra.get_mode("config", words)  # type: ignore[union-attr]
+        mode = chosen and chosen.name
         try:
             composed = compose("config", overrides=words, return_hydra_config=True)
         except Exception as error:
-            return str(error).partition("\n")[0]  # then come all choices, those of earlier tests, too
+            return [mode, str(error).partition("\n")[0]]  # then come all choices, those of earlier tests, too
     with_flags = [OmegaConf.is_struct(composed), OmegaConf.is_readonly(composed.hydra)]
-    return [OmegaConf.to_yaml(composed), *with_flags]
+    return [mode, OmegaConf.to_yaml(composed), *with_flags]
 
 
 def test_a_composition_is_hydras_own_and_leaves_nothing_to_the_next(

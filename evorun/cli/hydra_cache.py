@@ -1,9 +1,9 @@
 """Hydra's composition without the work that it repeats each time.
 
-Hydra composes a run twice and each job of a sweep twice. Each time it parses its files, the overrides and the same few
-references, copies all stored choices, lists the choices so far in every file that it reads, and merges some two dozen
-of them, although most compositions differ in single values only. What it composes stays the same:
-tests/test_hydra_cache.py.
+Hydra composes a run twice, first to see whether it is a sweep, and each job of a sweep twice. Each time it parses its
+files, the overrides and the same few references, copies all stored choices, lists the choices so far in every file that
+it reads, and merges some two dozen of them, although most compositions differ in single values only. What it composes
+stays the same: tests/test_hydra_cache.py.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.defaults_list import DefaultsList
+from hydra._internal.hydra import Hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.default_element import DefaultsTreeNode, GroupDefault, InputDefault, ResultDefault
 from hydra.core.override_parser import overrides_parser
@@ -173,6 +174,8 @@ class _Kept:
     """Of the paths, in each source; stored choices themselves, so that no other one can have their identity."""
     merged: bytes | None = None
     """The pickled configuration, before values of the command line."""
+    sets_mode: bool | None = None
+    """Whether it sets `hydra.mode`."""
 
 
 def _places(sources: Sequence[ConfigSource]) -> tuple[tuple[str, str], ...]:
@@ -287,5 +290,24 @@ def _merge_once() -> None:
         result: DictConfig = pickle.loads(known.merged)  # noqa: S301 - this process wrote it
         return result
 
+    compose_mode = Hydra.get_mode
+
+    def get_mode(self: Hydra, config_name: str | None, overrides: list[str]) -> Any:
+        """Return `hydra.mode`; compose all values for it only where a file or a word may set it."""
+        if any("hydra.mode" in word or word.lstrip("+").startswith("hydra=") for word in overrides):
+            return compose_mode(self, config_name, overrides)
+        loader = self.config_loader
+        assert isinstance(loader, ConfigLoaderImpl)  # noqa: S101 - Hydra has no other
+        try:
+            parsed, repo = loader._parse_overrides_and_create_caching_repo(config_name, overrides)
+            listed = create_defaults_list(repo, config_name, parsed, prepend_hydra=True, skip_missing=True)
+            known = of_defaults[id(listed.defaults)]
+            if known.sets_mode is None:
+                known.sets_mode = compose_from_list(loader, listed.defaults, repo).hydra.mode is not None
+        except Exception:  # as Hydra's own: the composition that follows raises it again
+            return None
+        return compose_mode(self, config_name, overrides) if known.sets_mode else None
+
+    Hydra.get_mode = get_mode  # type: ignore[method-assign]
     config_loader_impl.create_defaults_list = create_defaults_list  # type: ignore[attr-defined]
     ConfigLoaderImpl._compose_config_from_defaults_list = compose_from_list  # type: ignore[method-assign]
