@@ -17,6 +17,7 @@ from evorun.cli.verbs import run_verb
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports import html
 from evorun.rollouts.calls import Calls
+from evorun.runner import rubric_study
 from evorun.runner.rubric_study import RubricStudy
 from evorun.runs.checksums import changed_state
 from evorun.runs.directory import load_manifest
@@ -184,3 +185,33 @@ def test_a_study_says_what_it_was_and_is_continued_and_reported_like_a_tournamen
     file.write_text("".join(json.dumps(step) + "\n" for step in steps))
     with pytest.raises(RunDirectoryError, match="holds another study"):
         run_verb("resume", [str(folder)])
+
+
+@pytest.mark.parametrize("scoring", ["by_item", "whole"])
+def test_the_rubric_in_force_gives_the_points_that_training_paid(tmp_path: Path, scoring: str) -> None:
+    few = ("method=mpo", "task=essay", "task.source=sample", "method.steps=6", "method.refine_every=2")
+    exact = ("engine.reward_noise=0", "engine.malformed=0", "engine.loophole_rate=0.5", "engine.meta_skill=1")
+    sizes = ("method.problems_per_step=6", "method.group=1", "method.refine_samples=6", "method.eval_every=null")
+    own = simulated_run(tmp_path / "run", *few, *exact, *sizes, f"method.scoring={scoring}").path
+    last = [one for one in records(own, "rollouts") if one["step"] == 6]
+    said = {effect.key: json.loads(effect.result) for effect in read_journal(own / "journal.sqlite")}
+
+    class OnRollouts(RubricStudy):
+        """Scores the last step's episodes in the place of test responses."""
+
+        def _answers(self, count: int | None, *, every: bool) -> list[Any]:
+            training = self._checked.task.load_training()
+            problems = {problem.id: problem for problem in (*training.training, *training.problems)}
+            return [
+                rubric_study._Answer(
+                    6,
+                    problem := problems[one["problem"]],
+                    training.task.parse(problem, said[one["call"]]["completions"][0]["text"]),
+                )
+                for one in last
+            ]
+
+    found = OnRollouts(own, load_manifest(own).config, Terminal(quiet=True)).scores()
+    [in_force] = [one for one in found if one.rubric == last[0]["rubric"]]
+    assert in_force.refined > 0
+    assert in_force.score == pytest.approx(fmean(one["raw"] / one["maximum"] for one in last))

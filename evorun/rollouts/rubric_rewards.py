@@ -99,7 +99,7 @@ class RubricRewards:
 
     @property
     def calls_per_score(self) -> int:
-        """Maximum model calls of `rescore`."""
+        """Maximum model calls of `rescore_jointly`."""
         settings = self._settings
         return settings.score_attempts * (1 + (settings.scoring == "plan") + settings.reward_digits)
 
@@ -108,24 +108,32 @@ class RubricRewards:
         if self._settings.scoring != "by_item":
             return episodes * self.calls_per_score
         rubrics = [self._get_rubric(key, step) for key in self._task.rubric_keys()]
-        return episodes * self.calls_per_score * max(1, *(len(rubric.items) for rubric in rubrics))
+        return episodes * max(map(self.count_max_calls, rubrics))
+
+    def count_max_calls(self, rubric: Rubric) -> int:
+        """Return the maximum calls for a score by this rubric, as training scores."""
+        by_item = self._settings.scoring == "by_item"
+        return self.calls_per_score * (len(rubric.items) if by_item and rubric.items else 1)
 
     async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
         key = self._task.rubric_key(problem)
         rubric = self._get_rubric(key, step)
-        if _count_solution_words(response) < self._settings.min_words:
-            return self._reward(0.0, 0.0, rubric, rationale=_TOO_SHORT.format(self._settings.min_words))
-        if self._is_exact(step, problem):
+        if self._is_exact(step, problem) and not self._is_too_short(response):
             return self._of_grade(await self._graded.reward(step, index, problem, response), rubric)
-        thinned = self._thinned(step, key, rubric)
-        return await self._score(SCORE, step, index, problem, response, thinned)
+        return await self._score(SCORE, step, index, problem, response, self._thinned(step, key, rubric))
 
     async def rescore(self, step: int, index: int, problem: Problem, response: Response, rubric: Rubric) -> Reward:
-        """Score a response by any rubric as a whole; `index` distinguishes those of one step.
+        """Score a response by any rubric, and by all of its items, in the same calls as training.
 
-        `charge(step, index, RESCORE)` charges its calls.
+        `index` distinguishes the responses of one step. `charge(step, index, RESCORE)` charges the calls.
         """
         return await self._score(RESCORE, step, index, problem, response, rubric)
+
+    async def rescore_jointly(
+        self, step: int, index: int, problem: Problem, response: Response, rubric: Rubric
+    ) -> Reward:
+        """Score a response as `rescore` does, but by all items in one call, whatever `scoring` is."""
+        return await self._score(RESCORE, step, index, problem, response, rubric, jointly=True)
 
     def charge(self, step: int, index: int, role: str = SCORE) -> None:
         scored = (role, step, index)
@@ -134,6 +142,9 @@ class RubricRewards:
         if plan is not None:
             self._calls.charge(PLAN, self._owed_plans.pop(plan, ()))
         self._calls.charge(role, chain.from_iterable(self._owed.pop(scored, ())))
+
+    def _is_too_short(self, response: Response) -> bool:
+        return _count_solution_words(response) < self._settings.min_words
 
     def _is_exact(self, step: int, problem: Problem) -> bool:
         """Draw whether the task's own grade rewards the responses to a problem: one mode for all that are compared."""
@@ -174,8 +185,18 @@ class RubricRewards:
         return rubric.subset(kept or [int(draws.argmax())])
 
     async def _score(
-        self, role: str, step: int, index: int, problem: Problem, response: Response, rubric: Rubric
+        self,
+        role: str,
+        step: int,
+        index: int,
+        problem: Problem,
+        response: Response,
+        rubric: Rubric,
+        *,
+        jointly: bool = False,
     ) -> Reward:
+        if self._is_too_short(response):
+            return self._reward(0.0, 0.0, rubric, rationale=_TOO_SHORT.format(self._settings.min_words))
         scored: _Scored = (role, step, index)
         plan: str | None = None
         if self._settings.scoring == "plan":
@@ -183,7 +204,7 @@ class RubricRewards:
             if isinstance(planned, Unread):
                 return Reward(None, unscored=f"plan_{planned.kind}")
             plan = planned
-        by_item = self._settings.scoring == "by_item" and role == SCORE and rubric.items
+        by_item = self._settings.scoring == "by_item" and not jointly and rubric.items
         items: tuple[RubricItem | None, ...] = rubric.items if by_item else (None,)
         owed = self._owed[scored] = [[] for _ in items]
 

@@ -1,5 +1,8 @@
 """A run's test responses scored by each of its rubrics: how strict a rubric has become (MPO, figure 5b).
 
+The responses are scored as in training: by `method.scoring`, which the paper leaves open here, and `method.min_words`.
+All items of a rubric count (`method.rubric_dropout`), and no right answer does (`method.exact_match_rate`).
+
 The scores go through a journal in RUN_DIR/rescore/DIGEST: a stopped study continues, and a complete one is not paid for
 again. A manifest beside it says what was scored, by which model and command.
 """
@@ -87,10 +90,11 @@ class RubricStudy(RunStudy):
         if answers == 0:
             raise ConfigError("answers: expected a number >= 1, got 0")
         chosen = self._answers(answers, every=every)
-        calls = self._settings.score_attempts * len(chosen) * len(self._versions)
+        rewards = self._make_rewards({}, None)
+        calls = sum(rewards.count_max_calls(v.rubric) * len(self._find_own(v, chosen)) for v in self._versions)
         self._console.print(
-            f"{STUDY}: {len(chosen):,} responses by {len(self._versions)} rubrics, at most {calls:,} scores"
-            f"{' and as many plans' if self._settings.scoring == 'plan' else ''}",
+            f"{STUDY}: {len(chosen):,} responses by {len(self._versions)} rubrics, as in training "
+            f"(method.scoring={self._settings.scoring}); at most {calls:,} calls with all repeats",
             soft_wrap=True,
         )
         found: list[RubricScore] = []
@@ -140,25 +144,34 @@ class RubricStudy(RunStudy):
         self, directory: RunDirectory, effects: Effects, chosen: Sequence[_Answer], found: list[RubricScore]
     ) -> None:
         """Add each rubric's scores to `found`."""
-        calls = Calls(
-            name=SHARED,
-            task=self._loaded.task,
-            seed=self._checked.seed,
-            meter=self._meter,
-            models=effects.models,
-            roles=REWARD_ROLES,
-            remember=directory.journal.remember,
-        )
-        rewards = RubricRewards(calls, self._loaded.task, _no_rubric, self._settings, _no_grade)
+        rewards = self._make_rewards(effects.models, directory.journal.remember)
         for number, version in enumerate(self._versions):  # in turn: a single rubric's calls fill the engine
             found += await self._scores_by(rewards, number, version, chosen)
+
+    def _make_rewards(self, models: Mapping[str, Any], remember: Any) -> RubricRewards:
+        loaded = self._loaded
+        calls = Calls(
+            name=SHARED,
+            task=loaded.task,
+            seed=self._checked.seed,
+            meter=self._meter,
+            models=models,
+            roles=REWARD_ROLES,
+            remember=remember,
+        )
+        references = {**loaded.answers, **loaded.solutions} if self._settings.plan_reference else {}
+        return RubricRewards(calls, loaded.task, _no_rubric, self._settings, _no_grade, references=references)
+
+    def _find_own(self, version: RubricVersion, chosen: Sequence[_Answer]) -> list[tuple[int, _Answer]]:
+        """Return the responses to the problems of a rubric's key, with their indices."""
+        key = self._task.rubric_key
+        return [(index, answer) for index, answer in enumerate(chosen) if key(answer.problem) == version.key]
 
     async def _scores_by(
         self, rewards: RubricRewards, number: int, version: RubricVersion, chosen: Sequence[_Answer]
     ) -> list[RubricScore]:
         """Return the mean score of each evaluation's responses by a rubric. number: the rubric's, in the run."""
-        key = self._task.rubric_key
-        own = [(index, answer) for index, answer in enumerate(chosen) if key(answer.problem) == version.key]
+        own = self._find_own(version, chosen)
         async with asyncio.TaskGroup() as together:
             scoring = [
                 together.create_task(rewards.rescore(number, index, answer.problem, answer.response, version.rubric))

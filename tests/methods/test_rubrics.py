@@ -689,7 +689,7 @@ class Widths:
     async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
         raise NotImplementedError
 
-    async def rescore(self, step: int, index: int, problem: Problem, response: Response, by: Rubric) -> Reward:
+    async def rescore_jointly(self, step: int, index: int, problem: Problem, response: Response, by: Rubric) -> Reward:
         self.asked.append((step, index))
         [width] = [width for words, width in self.widths.items() if words in by.text]
         score = 0.5 + width * (int(response.text[-1]) % 2 - 0.5)
@@ -703,7 +703,7 @@ class Spreading(Widths):
         super().__init__({})
         self.wide = wide
 
-    async def rescore(self, step: int, index: int, problem: Problem, response: Response, by: Rubric) -> Reward:
+    async def rescore_jointly(self, step: int, index: int, problem: Problem, response: Response, by: Rubric) -> Reward:
         self.asked.append((step, index))
         if self.wide == "unread" and by.items:
             return Reward(None, unscored="no_score")
@@ -743,7 +743,7 @@ class Judging(Widths):
         self.order, self.exploits = order, exploits
         self.seen: list[str] = []
 
-    async def rescore(self, step: int, index: int, problem: Problem, response: Response, by: Rubric) -> Reward:
+    async def rescore_jointly(self, step: int, index: int, problem: Problem, response: Response, by: Rubric) -> Reward:
         self.asked.append((step, index))
         self.seen.append(response.text)
         refined, honest = bool(by.items), re.fullmatch(r"essay \d+\.(\d+)", response.text)
@@ -782,9 +782,11 @@ async def test_a_merged_rubric_that_is_refused_gives_way_to_the_best_proposal_th
     class OfProposals(Judging):
         """Merged rubrics turn the order round, which proposals keep."""
 
-        async def rescore(self, step: int, index: int, problem: Problem, response: Response, by: Rubric) -> Reward:
+        async def rescore_jointly(
+            self, step: int, index: int, problem: Problem, response: Response, by: Rubric
+        ) -> Reward:
             self.order = -1 if "Merged" in by.text else 1
-            return await super().rescore(step, index, problem, response, by)
+            return await super().rescore_jointly(step, index, problem, response, by)
 
     scorer = OfProposals(1, 0.0)
     world = World(tmp_path, keep_rubric="validated", scorer=scorer, refine_every=1, refine_samples=3)
@@ -807,7 +809,9 @@ async def test_exploits_among_the_held_out_responses_do_not_protect_the_rubric_t
     shown = [Answered(problem(0), Response(text=text, answer=None)) for text in texts]
 
     class Pays:
-        async def rescore(self, step: int, index: int, problem: Problem, response: Response, rubric: Rubric) -> Reward:
+        async def rescore_jointly(
+            self, step: int, index: int, problem: Problem, response: Response, rubric: Rubric
+        ) -> Reward:
             exploits = response.text == "exploit"
             deserved = 0.0 if exploits else int(response.text.split()[1]) / 20
             return Reward(0.0, {"normalised": 0.9 if exploits and rubric.text == "old" else deserved})

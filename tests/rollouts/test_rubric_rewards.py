@@ -212,12 +212,17 @@ async def test_items_are_asked_for_at_once_each_by_itself(tmp_path: Path) -> Non
     assert first.rationale.count("Fine.") == 4
     assert all(sum(f"Item {name}" in one.messages[0]["content"] for name in "abcd") == 1 for one in scored.requests)
     assert scored.meter.counts()["score"]["calls"] == 8 == scored.rewards.max_calls(2, 1) / 3
-    # by any other rubric a response is scored as a whole, in as few calls as that takes
+    # a study scores in the same way, a trial of a rubric in as few calls as possible
     scored.complete = complete  # type: ignore[method-assign]
-    again = await scored.rewards.rescore(1, 0, LOADED.problems[0], Response(text="one", answer=None), ITEMS)
+    about = LOADED.problems[0], Response(text="one", answer=None), ITEMS
+    again = await scored.rewards.rescore(1, 0, *about)
     scored.rewards.charge(1, 0, RESCORE)
-    assert again.unscored == "items"
-    assert scored.meter.counts()[RESCORE]["calls"] == 3 == scored.rewards.calls_per_score
+    assert again.parts == first.parts
+    assert scored.meter.counts()[RESCORE]["calls"] == 4 == scored.rewards.count_max_calls(ITEMS) / 3
+    jointly = await scored.rewards.rescore_jointly(2, 0, *about)
+    scored.rewards.charge(2, 0, RESCORE)
+    assert jointly.unscored == "items"
+    assert scored.meter.counts()[RESCORE]["calls"] == 4 + 3 == 4 + scored.rewards.calls_per_score
     scored.rubric = FREE  # has no items
     assert scored.rewards.max_calls(2, 1) == 2 * 3
 
@@ -349,6 +354,8 @@ async def test_a_response_without_enough_words_scores_zero_in_either_mode(tmp_pa
     assert (short.value, short.parts["normalised"], short.parts["maximum"]) == (0, 0, 5)
     assert "fewer than 5 words" in short.rationale
     assert (len(scored.requests), len(scored.graded)) == ((0, 1) if exact else (1, 0))
+    again = await scored.rewards.rescore(1, 0, problem, Response(text="It is \\boxed{4}.", answer="4"), FREE)
+    assert (again.value, len(scored.requests)) == (0, 0 if exact else 1)
     assert enough.value == (0 if exact else 2)
 
 

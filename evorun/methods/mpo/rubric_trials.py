@@ -45,7 +45,7 @@ class Trial:
         self.scored += [(self._step, index) for index in indices]
         rewards = await asyncio.gather(
             *(
-                self._scorer.rescore(self._step, index, problem, response, rubric)
+                self._scorer.rescore_jointly(self._step, index, problem, response, rubric)
                 for index, (problem, response) in zip(indices, answered, strict=True)
             )
         )
