@@ -48,6 +48,7 @@ OF_VERBS = [
     if command.split()[0] in {*VERBS, "method=..."} - {*ELSEWHERE}
     and NEEDS_A_KEY not in command
     and OF_SWEEPS not in command
+    and "format=model" not in command  # it merges an adapter; training/test_training_runs.py has it
 ]
 OWN_RUNS = {"transplant": "ESPL_RUN", "delete-one": "ESPL_RUN", "rescore": "MPO_RUN", "traces": "LYRIA_RUN"}
 """The run that a verb needs, where not any will do."""

@@ -46,13 +46,14 @@ def new_package(arguments: Sequence[str], console: Terminal) -> None:
         raise ConfigError(f"{name}: expected no such file and no such folder, or an empty one; choose another name")
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701
     class_name = "".join(part.capitalize() for part in name.split("_"))
+    words = {"name": name, "class_name": class_name, "partial": option == "kind=score"}
     try:
         root = resources.files("evorun.cli") / "templates"
         templates = dict(_templates(root / kind)) | (dict(_templates(root / OPTIONS[option][1])) if option else {})
         for path, template in {**templates, ".gitignore": _IGNORED}.items():
             file = folder / path.replace(_IN_FILE_NAMES, name)
             file.parent.mkdir(parents=True, exist_ok=True)
-            text = environment.from_string(template).render(name=name, class_name=class_name)
+            text = environment.from_string(template).render(words)
             file.write_text(text, encoding="utf-8")
             console.print(f"written: {file}", soft_wrap=True)
     except OSError as error:

@@ -27,7 +27,7 @@ from evorun.runner.requirements import require_parts
 from evorun.runner.served import (
     crowded_gpus,
     find_engine_key,
-    find_lack_of_skill,
+    find_unfit_skill,
     in_manifest,
     open_lazily,
     role_warnings,
@@ -192,8 +192,8 @@ def _warnings(config: RunConfig, loaded: LoadedTask, manifest: Manifest, limit: 
     lines += crowded_gpus(ServedModel(config.model, config.engine), config.others)
     lines += [*shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)]
     lines += samples_from_other_weights(config)
-    if (lack := find_lack_of_skill(config.engine, config.model, loaded)) is not None:
-        lines.append(lack)
+    if (unfit := find_unfit_skill(config.engine, config.model, config.method, loaded)) is not None:
+        lines.append(unfit)
     if manifest.sandbox is not None and not manifest.sandbox.full:
         lines.append(isolation_warning(manifest.sandbox.isolation, manifest.sandbox.note))
     return lines

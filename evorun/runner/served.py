@@ -21,11 +21,20 @@ from evorun.runs.directory import MANIFEST, load_manifest
 from evorun.runs.manifest import ModelInRun
 from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import GradingTools, LoadedTask, TaskConfig
+from evorun.tasks.capabilities import (
+    SupportsAggregation,
+    SupportsEvolution,
+    SupportsModelOperators,
+    SupportsRefinement,
+)
 from evorun.tasks.judges import JudgeConfig
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 
 T = TypeVar("T")
+
+_SHOW_RESPONSES = (SupportsAggregation, SupportsEvolution, SupportsModelOperators, SupportsRefinement)
+"""Methods that need one of these show earlier responses in their prompts."""
 
 AUTOMATIC = "auto"
 """`engine=auto`: evorun chooses the engine."""
@@ -297,13 +306,24 @@ async def _(engine: JudgeConfig, model: ModelConfig, loaded: LoadedTask, tools: 
 
 
 @singledispatch
-def find_lack_of_skill(engine: EngineConfig, model: ModelConfig, loaded: LoadedTask) -> str | None:
-    """Return a warning if the engine simulates a model whose answers are worse than random ones; else None."""
+def find_unfit_skill(engine: EngineConfig, model: ModelConfig, method: Method, loaded: LoadedTask) -> str | None:
+    """Return a warning if a simulated model's skill does not suit the task or its `improvement`; else None."""
     return None
 
 
-@find_lack_of_skill.register
-def _(engine: SimulatedConfig, model: ModelConfig, loaded: LoadedTask) -> str | None:
-    if model.random or not isinstance(loaded.simulator, TextSimulator):
+@find_unfit_skill.register
+def _(engine: SimulatedConfig, model: ModelConfig, method: Method, loaded: LoadedTask) -> str | None:
+    simulator = loaded.simulator
+    if model.random or not isinstance(simulator, TextSimulator):
         return None
-    return loaded.simulator.with_skill(engine).find_lack_of_skill(loaded.problems)
+    if (lack := simulator.with_skill(engine).find_lack_of_skill(loaded.problems)) is not None:
+        return lack
+    evolves = simulator.adds_improvement and any(protocol in method.needs for protocol in _SHOW_RESPONSES)
+    together = round(engine.skill + engine.improvement, 9)
+    if not evolves or loaded.task.graded_by_opinion or together < 1 or not engine.improvement or engine.skill == 1:
+        return None
+    return (
+        f"engine.skill={engine.skill:g} and engine.improvement={engine.improvement:g} add up to {together:g}, so that "
+        f"answers of method={method.name} soon have no errors. For a comparison, set engine.improvement below "
+        f"{1 - engine.skill:.2g}"
+    )

@@ -57,6 +57,13 @@ class Score(msgspec.Struct, frozen=True):
         distance = value - self.low if self.higher_is_better else self.high - value
         return distance / (self.high - self.low)
 
+    def from_utility(self, utility: float) -> float:
+        """Return the value of this utility: the inverse of `utility`."""
+        if self.low is None or self.high is None or self.low == self.high:
+            return utility if self.higher_is_better else -utility
+        distance = utility * (self.high - self.low)
+        return self.low + distance if self.higher_is_better else self.high - distance
+
 
 ACCURACY = Score("accuracy", 0.0, 1.0, rate=True)
 """The score of tasks with right and wrong: its value is a grade's `correct`."""

@@ -29,8 +29,8 @@ class World(Checked):
 
     # --- answers ---
     skill: Fraction = 0.4
-    """Probability of a right answer from scratch, or mean grade in [0, 1] for graded answers; the mean over problems if
-    they differ."""
+    """Probability of a right answer from scratch; the mean over problems if they differ. Of a partial score: the mean
+    share of the right answer's score."""
     spread: Fraction = 0.0
     """Variation of difficulty between problems. 0: all are alike. Otherwise a problem's probability is drawn from the
     Beta distribution with mean `skill` and this share of the maximum variance."""

@@ -1,7 +1,7 @@
 """The model of simulated runs, for any task in text: it knows the right answers, and errs as its skill says.
 
 Where a task scores by degrees, between right and wrong, the answers lie between the right one and others: `skill` is
-then the mean degree of the answers, from 0 (worst) to 1 (as good as the right one).
+then the mean degree of the answers: their share of the right answer's score, from 0 (worst) to 1.
 """
 
 import logging
@@ -63,6 +63,8 @@ class TextSimulator:
     verdict_reason: ClassVar[str] = "It checks each step."
     no_errors: ClassVar[str] = simulate_evaluation("errors", 1, 0)
     """An error detector's reply that names no error."""
+    adds_improvement: ClassVar[bool] = True
+    """Answers in view of right ones are right with probability `skill` + `improvement`, and not part by part."""
 
     def __init__(self, task: TextTask, rows: Sequence[Row]) -> None:
         """Hold the problems and their right answers.
@@ -144,13 +146,44 @@ class TextSimulator:
         """Return a warning if its answers, scored by degrees, are worse than random ones or better than its skill."""
         if not self._in_degrees:
             return None
-        compared, leads, random_degrees = problems[:_COMPARED_PROBLEMS], list[float](), list[float]()
+        compared, skill, score = problems[:_COMPARED_PROBLEMS], self._skill.skill, self._measure
+        own, random, random_degree = self._draw_values(compared)
+        leads = np.subtract(random, own)
+        is_worse = len(leads) > 1 and np.mean(leads) > 2 * np.std(leads) / math.sqrt(len(leads))  # two standard errors
+        scales = [self._scale(problem) for problem in compared if self._has_several_answers(problem)]
+        floor = float(np.mean([scale.means[0] for scale in scales])) if scales else 0.0
+        if not is_worse and floor <= skill + _MAX_EXCESS:
+            return None
+        worst = [scale.worst + scale.means[0] * (scale.best - scale.worst) for scale in scales]
+        own_mean, random_mean, worst_mean = (
+            f"{score.from_utility(float(np.mean(values))):.4g}" if values else "" for values in (own, random, worst)
+        )
+        told = f"task={self._task.name}: "
+        if is_worse:
+            told += f"simulated answers score {own_mean} ({score.name}) at engine.skill={skill:g}, "
+            told += f"and those of model=random {random_mean}. "
+        else:
+            told += f"the worst known answers score {worst_mean} ({score.name}) on average, "
+            told += f"more than engine.skill={skill:g} asks for. "
+        needed = max(floor, random_degree) if is_worse else floor
+        if needed + _MAX_EXCESS >= 1:
+            return f"{told}Check the task's right answers: other answers are as good"
+        told += f"Set engine.skill, a share of the right answers' score, above {needed:.2f}"
+        if not is_worse:
+            told += ", or give the task's wrong_answers worse ones"
+        if needed + self._skill.improvement >= 1:
+            told += f", and engine.improvement below {1 - needed:.2f}, so that evolved answers still have errors"
+        return told
+
+    def _draw_values(self, problems: Sequence[Problem]) -> tuple[list[float], list[float], float]:
+        """Return the values of its answers and of random ones, where both have one, and random ones' mean degree."""
+        own_values, random_values, random_degrees = list[float](), list[float](), list[float]()
         # Streams of their own: the level of random answers is the same at any skill.
         simulators: list[tuple[RandomSimulator | TextSimulator, np.random.Generator]] = [
             (self.at_random(), stream(0, "random level")),
             (self, stream(0, "own level")),
         ]
-        for problem in compared:
+        for problem in problems:
             prompt = self._task.generation_prompt(problem)
             request = Request(messages=prompt.messages, json_schema=prompt.json_schema, hints=prompt.hints)
             for _ in range(_COMPARED_ANSWERS):
@@ -159,25 +192,9 @@ class TextSimulator:
                 if math.isfinite(random):
                     random_degrees.append(self._scale(problem).share(random))
                 if math.isfinite(random) and math.isfinite(own):
-                    leads.append(random - own)
-        is_worse = len(leads) > 1 and np.mean(leads) > 2 * np.std(leads) / math.sqrt(len(leads))  # two standard errors
-        floors = [self._scale(problem).means[0] for problem in compared if self._has_several_answers(problem)]
-        floor = float(np.mean(floors)) if floors else 0.0
-        is_better = floor > self._skill.skill + _MAX_EXCESS
-        if not is_worse and not is_better:
-            return None
-        needed = max(floor, float(np.mean(random_degrees))) if is_worse else floor
-        told = f"worse ({self._measure.name}) than those of model=random"
-        advice = f"set engine.skill above {needed:.2f}"
-        if is_better:
-            lowest = f"than that skill: the worst known ones have {floor:.2f} on average"
-            told = f"{told}, but better {lowest}" if is_worse else f"better ({self._measure.name}) {lowest}"
-        if not is_worse:
-            advice += ", or give the task's wrong_answers worse ones"
-        if needed + self._skill.improvement >= 1 > needed + _MAX_EXCESS:
-            advice += f", and engine.improvement below {1 - needed:.2f}: else evolved answers soon have no errors"
-        skill = f"task={self._task.name}: with engine.skill={self._skill.skill:g}"
-        return f"{skill}, simulated answers score {told}; {advice}"
+                    random_values.append(random)
+                    own_values.append(own)
+        return own_values, random_values, float(np.mean(random_degrees)) if random_degrees else 0.0
 
     def _has_several_answers(self, problem: Problem) -> bool:
         """Return whether it can give answers of several degrees: not where the right one is all that it knows."""

@@ -30,6 +30,7 @@ def test_more_utility_is_better_and_it_is_scaled_where_the_range_is_known(
     score: Score, value: float, utility: float
 ) -> None:
     assert score.utility(value) == pytest.approx(utility)
+    assert score.from_utility(utility) == pytest.approx(value)
 
 
 def test_accuracy_is_what_is_correct_and_other_values_stand_under_their_names() -> None:

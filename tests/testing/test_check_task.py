@@ -92,7 +92,7 @@ class SumsConfig(HaikusConfig):
         (
             HaikusConfig(),
             [
-                "haikus: .* those of model=random, but .*; set engine.skill above 0.9",
+                "haikus: .* those of model=random 9.167.*above 0.92, and",
                 "form of right answers: e1 6.667, where",
             ],
         ),

@@ -78,6 +78,7 @@ class LadderSimulator(TextSimulator):
         "",
     )
     verdict_reason: ClassVar[str] = "Its object is better."
+    adds_improvement: ClassVar[bool] = False
 
     def __init__(self, task: TextTask, rows: Sequence[Row]) -> None:
         super().__init__(task, rows)

@@ -258,6 +258,7 @@ class PuzzleSimulator(TextSimulator):
     )
     verdict_reason: ClassVar[str] = "It breaks fewer rules."
     no_errors: ClassVar[str] = fence("none")
+    adds_improvement: ClassVar[bool] = False
     solved: ClassVar[type[SolvedPuzzle]]
 
     def __init__(self, task: Puzzle, rows: Sequence[Row]) -> None:
