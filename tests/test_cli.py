@@ -173,6 +173,7 @@ def test_a_bad_configuration_is_one_line(tmp_path: Path, arguments: list[str], e
         (["method=few_shot", "method.demonstrations=broken"], 'broken:1: expected {"id": "...", "response": "..."}'),
         (["method=gepa", "method.train_share=0"], "method.train_share: expected both parts of the validation split"),
         (["method=gepa", "method.train_share=1"], "method.train_share: expected both parts of the validation split"),
+        (["method=gepa", "task.validation_per_stratum=0"], "0 to reflect on; raise task.validation_per_stratum"),
         (["method=grpo", "method.rubric=nope"], "method.rubric: task=mathbench has no rubric 'nope'; expected one of"),
     ],
 )
@@ -185,6 +186,7 @@ def test_settings_that_the_data_does_not_allow_begin_no_run(
     sample = ("task=mathbench", "task.source=sample", "engine=simulated", "task.limit=2", "hydra.run.dir=run")
     line = complaint(*sample, *arguments, cwd=tmp_path)
     assert expected in line
+    assert ("or change the share" in line) == (arguments[1].startswith("method.train_share"))  # not of no problems
     assert "resume" not in line
     assert not (tmp_path / "run").exists()
 

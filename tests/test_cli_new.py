@@ -42,7 +42,9 @@ def test_the_shell_completes_its_kinds() -> None:
 
 def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    assert evorun_here("new", "task", "mine", cwd=tmp_path).returncode == 0  # an empty folder
+    done = evorun_here("new", "task", "mine", cwd=tmp_path)
+    assert done.returncode == 0  # an empty folder
+    assert "a score and no right and wrong instead, remove it: evorun new task mine kind=score\n" in done.stdout
     module = tmp_path / "mine" / "mine.py"
     module.write_text("my work")
     for name in ("mine", "file"):
@@ -50,4 +52,5 @@ def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:
         done = evorun_here("new", "method", name, cwd=tmp_path)
         assert done.returncode == 1
         assert done.stderr.startswith(f"error: {name}: expected no such file and no such folder, or an empty one;")
+        assert done.stderr.endswith("choose another name, or remove it\n")
     assert (module.read_text(), (tmp_path / "file").read_text()) == ("my work", "my notes")

@@ -42,13 +42,15 @@ NEEDS = {
 """Needs of a command of a page's own blocks beside a clone, by how they show. A plan needs nothing."""
 OF_SWEEPS = "SWEEP_DIR"
 """Commands on a sweep that has been started; test_sweep_jobs.py and test_branching.py have them."""
+OF_ADAPTERS = "format=model"
+"""Commands on a run that trained an adapter; training/test_training_runs.py has them."""
 OF_VERBS = [
     command
     for command in PRINTED
     if command.split()[0] in {*VERBS, "method=..."} - {*ELSEWHERE}
     and NEEDS_A_KEY not in command
     and OF_SWEEPS not in command
-    and "format=model" not in command  # it merges an adapter; training/test_training_runs.py has it
+    and OF_ADAPTERS not in command
 ]
 OWN_RUNS = {"transplant": "ESPL_RUN", "delete-one": "ESPL_RUN", "rescore": "MPO_RUN", "traces": "LYRIA_RUN"}
 """The run that a verb needs, where not any will do."""
@@ -179,4 +181,5 @@ def test_what_no_other_test_of_commands_gives_is_an_examples() -> None:
                 or is_of_example(command)
                 or (command.startswith("tournament ") and NEEDS_A_KEY in command)
                 or OF_SWEEPS in command
+                or OF_ADAPTERS in command
             ), command

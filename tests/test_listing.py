@@ -51,7 +51,7 @@ def test_the_keys_of_a_plugin_have_their_defaults_and_those_below_a_key_come_las
 
 def test_a_name_is_described_with_what_it_goes_with(capsys: pytest.CaptureFixture[str]) -> None:
     printed = io.StringIO()
-    listing.print_listing(["gepa", "lyria/table1"], Terminal(file=printed, width=400))
+    listing.print_listing(["method=gepa", "lyria/table1"], Terminal(file=printed, width=400))
     lines = [" ".join(line.split()) for line in printed.getvalue().splitlines()]
     assert lines[0] == "method=gepa"
     assert f"description {registry.methods()['gepa'].description}" in lines
@@ -60,6 +60,7 @@ def test_a_name_is_described_with_what_it_goes_with(capsys: pytest.CaptureFixtur
     [refused] = [line for line in lines if line.startswith("does not run as it is")]
     assert re.fullmatch(r"does not run as it is \(.+\): essay", refused)
     assert ("task=essay" not in refused) == ("the task" in refused)
+    assert "labels: of held-out problems; a run says where the task has too few" in lines
     assert "experiment=lyria/table1" in lines
     listing.print_listing(["sudoku", "--json"], Terminal())
     pairs = json.loads(capsys.readouterr().out)["pairs"]

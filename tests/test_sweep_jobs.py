@@ -24,7 +24,7 @@ from evorun.cli import status as status_verb
 from evorun.cli.invocation import BegunSweep
 from evorun.cli.local_launcher import LocalLauncher, _Running, share_machine
 from evorun.cli.running import Foreseen
-from evorun.cli.status_table import list_notes, status_table, title_of
+from evorun.cli.status_table import group_by_arm, list_notes, status_table, title_of
 from evorun.cli.sweep_end import describe_end
 from evorun.errors import RunDirectoryError
 from evorun.runs.files import is_locked, take_lock
@@ -191,6 +191,12 @@ def test_the_state_of_each_job(sweep: Path) -> None:
     assert "10 jobs: 1 done, 1 waiting, 1 interrupted, 1 lost, 1 failed, 1 reporting, 3 starting, 1 running" in shown
     assert "no report yet" not in shown
     assert "\x1b" not in shown
+
+
+def test_a_table_has_the_seeds_of_a_method_together() -> None:
+    names = [f"seed={seed} method={method}" for seed in (0, 1) for method in ("rsa", "gepa")]
+    jobs = [JobStatus(folder=name, name=name, state="done") for name in (*names, "alone")]
+    assert [job.name for job in group_by_arm(jobs)] == [names[0], names[2], names[1], names[3], "alone"]
 
 
 def test_figures_have_the_digits_of_the_report() -> None:

@@ -56,6 +56,8 @@ _NO_KEYS = ("name", "description")
 """Fields of settings that say what they are the settings of."""
 
 _REFUSED = "does not run as it is"
+_HELD_OUT = ("labels", "demonstrations")
+"""Regimes of what comes from held-out problems, of which only a run knows how many there are."""
 
 
 def print_listing(arguments: Sequence[str], console: Terminal) -> None:
@@ -64,6 +66,7 @@ def print_listing(arguments: Sequence[str], console: Terminal) -> None:
     Raises ConfigError for an unknown section or name.
     """
     sections = [argument for argument in arguments if argument != JSON]
+    sections = [_without_key(argument) for argument in sections]
     if names := [name for name in sections if name not in TITLES]:
         if len(names) < len(sections):
             raise ConfigError(f"evorun list: expected sections or names, got both: {' '.join(sections)}")
@@ -93,6 +96,12 @@ def print_listing(arguments: Sequence[str], console: Terminal) -> None:
                 soft_wrap=True,
                 markup=False,
             )
+
+
+def _without_key(argument: str) -> str:
+    """Return NAME of `task=NAME`, `method=NAME` and the like, as other verbs take them."""
+    key, _, name = argument.partition("=")
+    return name if name and f"{key}s" in TITLES else argument
 
 
 def _list_names(names: Sequence[str], console: Terminal, *, as_json: bool) -> None:
@@ -130,6 +139,8 @@ def _list_names(names: Sequence[str], console: Terminal, *, as_json: bool) -> No
         for number, (words, others) in enumerate(fits.items()):
             table.add_row("" if number else f"with {other}s", f"{words}: {', '.join(others)}")
         console.print_table(table)
+        if held_out := " and ".join(regime for regime in _HELD_OUT if regime in fits):
+            console.print(f"{held_out}: of held-out problems; a run says where the task has too few", soft_wrap=True)
 
 
 def _find_file(kind: str, name: str) -> str:

@@ -43,7 +43,9 @@ def new_package(arguments: Sequence[str], console: Terminal) -> None:
     _check_name(kind, name)
     folder = Path(name)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ConfigError(f"{name}: expected no such file and no such folder, or an empty one; choose another name")
+        raise ConfigError(
+            f"{name}: expected no such file and no such folder, or an empty one; choose another name, or remove it"
+        )
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701
     class_name = "".join(part.capitalize() for part in name.split("_"))
     words = {"name": name, "class_name": class_name, "partial": option == "kind=score"}
@@ -58,6 +60,9 @@ def new_package(arguments: Sequence[str], console: Terminal) -> None:
             console.print(f"written: {file}", soft_wrap=True)
     except OSError as error:
         raise ConfigError(f"{name}: cannot write the package: {error}; choose another working folder") from error
+    if option is None:
+        other = "a score and no right and wrong" if kind == "task" else "duels before a judge"
+        console.print(f"to have {other} instead, remove it: evorun new {kind} {name} {offered}", soft_wrap=True)
     console.print(f"next: cd {name} && python -m pip install --editable . && python -m pytest", soft_wrap=True)
 
 

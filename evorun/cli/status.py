@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from evorun.cli.status_table import describe_resume, list_notes, status_table, title_of
+from evorun.cli.status_table import describe_resume, group_by_arm, list_notes, status_table, title_of
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError
 from evorun.runs import slurm
@@ -37,7 +37,7 @@ def print_status(arguments: Sequence[str], console: Terminal) -> None:
         if not overview.sweeps and not overview.runs:
             console.print(f"no runs below {', '.join(map(str, folders))}", soft_wrap=True)
         for title, jobs, stopped in _groups(overview):
-            console.print_table(status_table(jobs, title))
+            console.print_table(status_table(group_by_arm(jobs), title))
             console.print()
             for line in [*list_notes(jobs), *(describe_resume(folder, jobs) for folder in stopped)]:
                 console.print(line, soft_wrap=True)

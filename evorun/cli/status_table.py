@@ -50,6 +50,13 @@ def status_table(jobs: Sequence[JobStatus], title: str) -> Table:
     return table
 
 
+def group_by_arm(jobs: Sequence[JobStatus]) -> list[JobStatus]:
+    """Return the jobs with those together whose names differ in the seed alone."""
+    arms = [" ".join(word for word in job.name.split() if not word.startswith("seed=")) for job in jobs]
+    order = {arm: number for number, arm in enumerate(dict.fromkeys(arms))}
+    return [job for _, job in sorted(zip(arms, jobs, strict=True), key=lambda pair: order[pair[0]])]
+
+
 def title_of(name: str, jobs: Sequence[JobStatus]) -> str:
     """Return the title of a table of jobs: `outputs/a: 12 jobs: 9 done, 3 running`."""
     return f"{name}: {counted(len(jobs), 'job')}: {count_states(jobs)}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from evorun.cli.invocation import BegunSweep, Invocation
-from evorun.cli.status_table import describe_resume, join_names, list_notes, status_table, title_of
+from evorun.cli.status_table import describe_resume, group_by_arm, join_names, list_notes, status_table, title_of
 from evorun.runs.job_states import JobStatus
 from evorun.runs.paths import display
 from evorun.runs.sweeps import job_statuses, read_sweep
@@ -31,7 +31,7 @@ def print_end(invocation: Invocation, console: Terminal) -> None:
         replace(job, state="failed", error=said[job.folder]) if job.folder in said and not job.is_done else job
         for job in job_statuses(begun.folder, read_sweep(begun.folder))
     ]
-    console.print_table(status_table(jobs, title_of(display(begun.folder), jobs)))
+    console.print_table(status_table(group_by_arm(jobs), title_of(display(begun.folder), jobs)))
     console.print()
     for line in (*describe_repeated(invocation.said), *describe_end(begun, jobs)):
         console.print(line, soft_wrap=True)

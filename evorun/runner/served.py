@@ -324,6 +324,5 @@ def _(engine: SimulatedConfig, model: ModelConfig, method: Method, loaded: Loade
         return None
     return (
         f"engine.skill={engine.skill:g} and engine.improvement={engine.improvement:g} add up to {together:g}, so that "
-        f"answers of method={method.name} soon have no errors. For a comparison, set engine.improvement below "
-        f"{1 - engine.skill:.2g}"
+        f"evolved answers soon have no errors. For a comparison, set engine.improvement below {1 - engine.skill:.2g}"
     )

@@ -90,9 +90,10 @@ class Gepa(DatasetLevel):
             return
         cut = self._cut(len(validation))
         if not 0 < cut < len(validation):
+            help_, change = task.draw_help.more_validation, " or change the share" if len(validation) > 1 else ""
             raise ConfigError(
                 f"method.train_share: expected both parts of the validation split ({len(validation)} problems) to have "
-                f"some, got {cut} to reflect on; {task.draw_help.more_validation} or change the share"
+                f"some, got {cut} to reflect on; {help_}{change}"
             )
 
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:

@@ -298,7 +298,21 @@ def _deduplicate(scores: Iterable[Score]) -> list[Score]:
     return list(found.values())
 
 
-_ORDER_IS_SIMULATED = " engine.improvement decides the order of methods more than any other setting."
+def _describe_simulated_order(arms: Sequence[Arm]) -> str:
+    """Return the setting that decides the order of simulated methods, with the values of the compared runs."""
+    engines = [
+        run.manifest.config.get("engine") or {}
+        for arm in arms
+        for run in arm.runs
+        if run.manifest.simulated and not run.is_baseline
+    ]
+    values = [
+        f"engine.{key}={','.join(f'{value:g}' for value in sorted(found))}"
+        for key in ("improvement", "skill")
+        if (found := {engine[key] for engine in engines if isinstance(engine.get(key), int | float)})
+    ]
+    here = f" Here: {' and '.join(values)}." if values else ""
+    return f" engine.improvement decides the order of methods more than any other setting.{here}"
 
 
 def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
@@ -323,7 +337,7 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
             if line == SIMULATED_LINE:
                 if run.is_baseline:  # whose name says so
                     continue
-                line += _ORDER_IS_SIMULATED if several_searches else ""
+                line += _describe_simulated_order(arms) if several_searches else ""
             holders[line].add(run.name)
         repeated = originals.get(run.recording)
         if repeated is not None:
