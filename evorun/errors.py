@@ -53,6 +53,10 @@ class JournalError(EvorunError):
     """The journal does not hold what a replay asks for, or holds another request under the same key."""
 
 
+class ContradictionError(JournalError):
+    """A run asks or records otherwise than it did before: its code, prompts or data have changed since."""
+
+
 class HistoryError(JournalError):
     """A fork or an extension would ask otherwise than the run whose recorded calls it shares."""
 

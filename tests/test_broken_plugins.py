@@ -7,10 +7,12 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from evorun.runner import registry
+from evorun.runs.journal_reader import read_journal
 from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks.sudoku.sudoku import Sudoku
 from evorun_process import evorun_here
@@ -20,6 +22,7 @@ POINTS = """
 absent = absent_parts:Method
 leaving = leaves:Method
 failing = failing_parts:Failing
+changing = failing_parts:Changing
 number = failing_parts:NUMBER
 garbled = failing_parts:
 mistyped = failing_parts:Mistyped
@@ -34,6 +37,9 @@ crashing = failing_parts:Crashing
 FAILING = """
 from dataclasses import dataclass
 from evorun.methods.base import PerProblem
+from evorun.models import Sampling
+from evorun.runs.candidates import Step
+from evorun.tasks.capabilities import SupportsGeneration
 from evorun.tasks.base import Task, TaskConfig
 from evorun.tasks.rows.answers import Rows
 
@@ -48,6 +54,23 @@ class Failing(PerProblem):
 
     async def solve(self, ctx):
         yield [].pop()
+
+@dataclass
+class ChangingConfig:
+    name: str = "changing"
+
+class Changing(Failing):
+    name, needs, Config = "changing", (SupportsGeneration,), ChangingConfig
+    before, tokens, fails = (), 64, True
+
+    async def solve(self, ctx):
+        prompt = ctx.task.generation_prompt(ctx.problem)
+        for step in (0, *self.before, 1, 2):
+            sampling = Sampling(max_tokens=self.tokens if step == 1 else 64)
+            await ctx.generate([prompt], role="generate", step=step, sampling=sampling)
+            yield Step(step=step, best=None, candidates=[])
+            if step == 1 and self.fails:
+                [].pop()
 
 class Mistyped(Failing):
     regime = "problem-only"
@@ -188,6 +211,52 @@ def test_the_manifest_says_whose_code_ran_and_a_resume_that_it_has_changed(tmp_p
         assert changed in evorun_here("resume", "run", cwd=tmp_path).stderr
     finally:
         source.write_text(FAILING)
+
+
+def test_a_refused_resume_leaves_the_folder_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    assert "IndexError" in last_line("method=changing", *DRY_RUN, "hydra.run.dir=run", cwd=tmp_path)
+
+    def look() -> tuple[Any, ...]:
+        manifest = json.loads((run / "manifest.json").read_text())
+        keys = [effect.key.split("|", 1)[1] for effect in read_journal(run / "journal.sqlite")]
+        records = {file.name: file.read_bytes() for file in run.glob("*.jsonl") if file.stat().st_size}
+        progress = json.loads((run / ".progress.json").read_text())
+        return manifest["plugins"], manifest["resumes"], keys, progress["cost"], records
+
+    before = look()
+    assert before[2] == ["0|generate|0|0", "1|generate|0|0"]
+    parts = sys.modules["failing_parts"]
+    source = Path(str(parts.__file__))
+    warning = "the code of method=changing has changed since the run began"
+    for _ in range(2):  # the second time, too
+        with monkeypatch.context() as patch:
+            for name, value in {"before": (7, 8), "tokens": 32, "fails": False}.items():  # new calls come first
+                patch.setattr(parts.Changing, name, value)
+            source.write_text(FAILING + "# another\n")
+            try:
+                done = evorun_here("resume", "run", cwd=tmp_path)
+            finally:
+                source.write_text(FAILING)
+        assert warning in done.stderr
+        said = done.stderr.splitlines()[-1]
+        assert "'generate' 0 in step 1 of sample/" in said
+        assert "put the former ones back and resume, or start a new run; changed since: the code of method=" in said
+        assert said.endswith("the folder is as it was before this resume, without the 2 calls that it made")
+        assert look() == before
+        shown = evorun_here("status", "run", cwd=tmp_path).stdout
+        assert "put the former ones back and resume" in shown
+        assert "mend what the error names, then continue with: evorun resume run" in shown
+    source.write_text(FAILING + "# another\n")
+    try:
+        assert warning in evorun_here("resume", "run", cwd=tmp_path).stderr  # stopped before it has asked for anything
+    finally:
+        source.write_text(FAILING)
+    monkeypatch.setattr(parts.Changing, "fails", False)
+    done = evorun_here("resume", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert warning not in done.stderr
+    assert "2 calls came from the journal, 1 are new" in done.stdout
 
 
 def test_the_digest_of_a_package_covers_the_modules_beside_the_entry_points(

@@ -39,18 +39,19 @@ def print_status(arguments: Sequence[str], console: Terminal) -> None:
         for title, jobs, stopped in _groups(overview):
             console.print_table(status_table(group_by_arm(jobs), title))
             console.print()
-            for line in [*list_notes(jobs), *(describe_resume(folder, jobs) for folder in stopped)]:
+            for line in [*list_notes(jobs), *(describe_resume(*resumed) for resumed in stopped)]:
                 console.print(line, soft_wrap=True)
 
 
-def _groups(overview: Overview) -> Iterator[tuple[str, list[JobStatus], list[str]]]:
-    """Yield the title of each table, its jobs and the folders that a resume would continue."""
+def _groups(overview: Overview) -> Iterator[tuple[str, list[JobStatus], list[tuple[str, list[JobStatus]]]]]:
+    """Yield the title of each table, its jobs, and the folders that a resume would continue, each with its jobs."""
     for sweep in overview.sweeps:
         launcher = "" if sweep.launcher == "basic" else f" ({sweep.launcher})"
         stopped = any(job.is_stopped for job in sweep.jobs) and not any(job.is_expected for job in sweep.jobs)
-        yield title_of(f"{sweep.folder}{launcher}", sweep.jobs), sweep.jobs, [sweep.folder] if stopped else []
+        resumed = [(sweep.folder, sweep.jobs)] if stopped else []
+        yield title_of(f"{sweep.folder}{launcher}", sweep.jobs), sweep.jobs, resumed
     if overview.runs:
-        stopped_runs = [job.name for job in overview.runs if job.is_stopped]
+        stopped_runs = [(job.name, [job]) for job in overview.runs if job.is_stopped]
         yield title_of("runs", overview.runs), overview.runs, stopped_runs
 
 

@@ -82,11 +82,12 @@ def join_names(names: Sequence[str]) -> str:
 def describe_resume(folder: str, jobs: Sequence[JobStatus]) -> str:
     """Return how the jobs of a folder that are not done go on.
 
-    A job that could not begin fails again, unless what its error names has changed: a resume keeps all settings.
+    A failed job fails again, unless what its error names has changed. One that could not begin keeps all its settings.
     """
     command = f"continue with: evorun resume {shlex.quote(folder)}"
     if all(job.begun for job in jobs):
-        return command
+        failed = any(job.state == "failed" and job.error for job in jobs)
+        return f"mend what the error names, then {command}" if failed else command
     return f"mend what the error names, then {command}; a job with other settings needs a command of its own"
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from evorun.errors import ConfigError, RunDirectoryError, SandboxError
+from evorun.errors import ConfigError, ContradictionError, HistoryError, RunDirectoryError, SandboxError
 from evorun.models.base import LanguageModel, Trained
 from evorun.models.busy import BusyTime
 from evorun.models.config import OTHER_ROLES, EngineConfig, ServedModel
@@ -143,6 +143,8 @@ def run_experiment(
 
             outcome = carry_out(begin)
             seconds = time.monotonic() - started
+            if isinstance(outcome.error, ContradictionError | HistoryError) and manifest.resumes:
+                return Outcome("failed", directory.withdraw(outcome.error))
             if outcome.status != "completed":  # otherwise as in its results
                 directory.note_gpus(times.add_up())
             _note_end(directory, outcome, seconds)

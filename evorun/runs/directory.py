@@ -14,15 +14,17 @@ import yaml
 from omegaconf._utils import OmegaConfDumper
 
 import evorun
-from evorun.errors import RunDirectoryError
+from evorun.errors import JournalError, RunDirectoryError
 from evorun.models.config import OTHER_ROLES
 from evorun.runs.checksums import changed_files, changed_state, checksums, state_checksums
 from evorun.runs.environment import git_commit, hardware, package_versions
 from evorun.runs.files import read_json, reject_links, take_lock
+from evorun.runs.formats import counted
 from evorun.runs.history import History
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL
-from evorun.runs.manifest import GpuInRun, Manifest, Signed, SmallerPasses, StageInRun, Status
+from evorun.runs.live import PROGRESS
+from evorun.runs.manifest import GpuInRun, Manifest, PluginInRun, Signed, SmallerPasses, StageInRun, Status
 from evorun.runs.ownership import sign
 from evorun.runs.paths import display
 from evorun.runs.records import RecordFile, write_atomically, write_json
@@ -30,6 +32,7 @@ from evorun.runs.records import RecordFile, write_atomically, write_json
 log = logging.getLogger("evorun")
 
 MANIFEST = "manifest.json"
+HYDRA = ".hydra"
 RESULTS = "results.json"
 REPORT = "report.html"
 LOCK = ".lock"
@@ -141,6 +144,28 @@ def refuse_other_version(path: Path, version: str) -> None:
         )
 
 
+def name_changed_plugins(earlier: Manifest, fresh: Manifest) -> list[str]:
+    """Return the plug-ins of a run whose code has changed, each as `method=mine`."""
+    return [
+        f"{kind}={getattr(fresh, kind, plugin.module)}"
+        for kind, plugin in fresh.plugins.items()
+        if plugin != earlier.plugins.get(kind, plugin)
+    ]
+
+
+def list_changes(earlier: Manifest, fresh: Manifest) -> list[str]:
+    """Return what is known to have changed since the earlier process, beside the configuration and the problems."""
+    changes = [f"the code of {name}" for name in name_changed_plugins(earlier, fresh)]
+    if earlier.git_commit != fresh.git_commit:
+        changes.append(f"evorun's code, from commit {earlier.git_commit} to {fresh.git_commit}")
+    prompts = (fresh.config.get("task") or {}).get("prompts")
+    if isinstance(prompts, str):
+        began = datetime.fromisoformat(earlier.started).timestamp()
+        files = sorted(file for file in Path(prompts).rglob("*") if file.is_file())
+        changes += [display(file) for file in files if file.stat().st_mtime > began]
+    return changes
+
+
 class _Dumper(getattr(yaml, "CDumper", yaml.Dumper)):  # type: ignore[misc]
     """OmegaConf's, which quotes texts that it would read as another type; a tenth of the time, in C."""
 
@@ -175,6 +200,14 @@ class RunDirectory:
         self._records: dict[str, RecordFile] = {}
         self._spare = path / ".spare"
         self.manifest: Manifest | None = None
+        self._earlier: Manifest | None = None
+        """The manifest of the process before this one, if any."""
+        self._replaced: dict[Path, bytes] = {}
+        """Small files of the process before this one, which this one replaces."""
+        self._changes: list[str] = []
+        """The changes since then that are known."""
+        self._plugins: dict[str, PluginInRun] = {}
+        """The plug-ins as they are now; the manifest has those of the beginning until a call is made with these."""
 
     @property
     def journal(self) -> Journal:
@@ -211,11 +244,14 @@ class RunDirectory:
                 return False
             for line in dict.fromkeys(changed):
                 log.warning("%s", line)
-            for kind, plugin in fresh.plugins.items():
-                if plugin != earlier.plugins.get(kind, plugin):
-                    log.warning(
-                        "the code of %s=%s has changed since the run began", kind, getattr(fresh, kind, plugin.module)
-                    )
+            for name in name_changed_plugins(earlier, fresh):
+                log.warning("the code of %s has changed since the run began", name)
+            self._earlier, self._changes = earlier, list_changes(earlier, fresh)
+            replaced = [self.path / HYDRA / "config.yaml", self.path / HYDRA / "overrides.yaml", self.path / PROGRESS]
+            self._replaced = {file: file.read_bytes() for file in replaced if file.is_file()}
+            if redo_calls:  # whose number counts from the beginning again
+                (self.path / PROGRESS).unlink(missing_ok=True)
+            self._plugins, fresh.plugins = fresh.plugins, {**fresh.plugins, **earlier.plugins}
             fresh.started = earlier.started
             fresh.resumes = earlier.resumes + 1
             fresh.seconds = earlier.seconds
@@ -234,7 +270,7 @@ class RunDirectory:
         self._save_manifest()
         # written here, not by Hydra (`hydra.output_subdir` is null), which would write before another run's folder is
         # refused
-        folder = self.path / ".hydra"
+        folder = self.path / HYDRA
         folder.mkdir(exist_ok=True)
         for name, content in (("config", fresh.config), ("overrides", fresh.command[1:])):
             write_atomically(folder / f"{name}.yaml", _to_yaml(content))
@@ -296,6 +332,8 @@ class RunDirectory:
         self.manifest.ended = current_time()
         self.manifest.seconds = round((self.manifest.seconds or 0.0) + seconds, 3)
         self.manifest.error = error
+        if self._plugins and self._journal is not None and self._journal.has_grown:  # their code has had an effect
+            self.manifest.plugins = self._plugins
         if self.manifest.origin is not None and self._journal is not None and status == "completed":
             used = self._journal.count_used_calls()
             self.manifest.origin = msgspec.structs.replace(self.manifest.origin, used_calls=used)
@@ -307,6 +345,26 @@ class RunDirectory:
         except RunDirectoryError:
             self._spare.unlink(missing_ok=True)
             self._save_manifest()
+
+    def withdraw(self, error: JournalError) -> JournalError:
+        """End a resume that contradicts what is recorded: leave the folder as it was before, with the error.
+
+        Return the error with the changes that are known.
+        """
+        assert self._earlier is not None  # noqa: S101 - the run is a resumed one
+        calls = self.journal.discard_new()
+        for records in self._records.values():
+            records.discard_new()
+        for file, content in self._replaced.items():
+            write_atomically(file, content)
+        named = f"; changed since: {', '.join(self._changes)}" if self._changes else ""
+        removed = f", without the {counted(calls, 'call')} that it made" if calls else ""
+        said = type(error)(f"{error}{named}; the folder is as it was before this resume{removed}")
+        self.manifest, self.manifest.status, self.manifest.error = self._earlier, "failed", str(said)
+        self.manifest.ended, self.manifest.files = self.manifest.ended or current_time(), {}
+        self.seal(self.manifest)
+        self._save_manifest()
+        return said
 
     def seal(self, manifest: Signed) -> None:
         """Close the journal, and sign in a manifest what a resume would continue from."""

@@ -21,6 +21,16 @@ def parse_step(key: str) -> tuple[str, int] | None:
     return parts[0], int(parts[1])
 
 
+def describe_key(key: str) -> str:
+    """Return a journal key in words: `'generate' 1 in step 2 of sample/7`."""
+    place = parse_step(key)
+    if place is None:
+        return f"'{key}'"
+    name, _, role, index, attempt = key.rsplit("|", 4)
+    again = f" (attempt {int(attempt) + 1})" if int(attempt) else ""
+    return f"'{role}' {index}{again} in step {place[1]} of {'all problems' if name == '*' else name}"
+
+
 def iterate_history(journal: JournalReader, at: int | None) -> Iterator[Effect]:
     """Yield the effects of a recorded run: all, or those before step `at` and those without a step."""
     for number, (key, _) in enumerate(journal.index()):
@@ -108,7 +118,8 @@ class History:
     def contradiction(self, key: str) -> HistoryError:
         """Return the error for a request that the shared history does not hold."""
         place = parse_step(key)
-        return self._error(f"ask otherwise than recorded, first at {key}", 0 if place is None else place[1])
+        difference = f"ask otherwise than recorded, first at {describe_key(key)}"
+        return self._error(difference, 0 if place is None else place[1])
 
     def _error(self, difference: str, step: int) -> HistoryError:
         """Return the error for what the run would do differently, in which of the shared steps."""

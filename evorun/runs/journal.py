@@ -21,10 +21,11 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from evorun.errors import JournalError, RunDirectoryError
-from evorun.runs.history import History
-from evorun.runs.journal_file import ITEMS, SCHEMA, Effect, Writer, digest_request
+from evorun.errors import ContradictionError, RunDirectoryError
+from evorun.runs.history import History, describe_key
+from evorun.runs.journal_file import ITEMS, SCHEMA, TABLES, Effect, Writer, digest_request, find_end, truncate
 from evorun.runs.journal_reader import BlockReader, decode_result, protect, read_schema
+from evorun.runs.paths import display
 
 T = TypeVar("T")
 
@@ -61,6 +62,10 @@ class Journal:
         for number, (key, _) in enumerate(self._reader.index()):
             self._numbers.setdefault(key, number)
         self._recorded = len(self._numbers)
+        self._opened_with = self._reader.count()
+        """Number of effects that earlier processes recorded."""
+        self._ends = {name: find_end(self._connection, name) for name in TABLES}
+        """Number of their items in each table."""
         # weak, so that a lock lives only while somebody waits for its key: a run has a key per call
         self._in_flight: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._waiting: list[_Write] = []
@@ -138,7 +143,7 @@ class Journal:
         """Return the recorded result of `key`, or None.
 
         inputs: what the digest is of; needed in a fork, which may ask a shared question in another way. Raises
-        JournalError when another request was recorded under the key: the run's inputs have changed.
+        ContradictionError when another request was recorded under the key: the run's inputs have changed.
         """
         number = self._numbers.get(key)
         if number is None:
@@ -147,9 +152,9 @@ class Journal:
             self.history.note_asked(key, number)
         if self._reader.key(number)[1] != digest:
             if self.history is None:
-                raise JournalError(
-                    f"{self.path}: '{key}' was recorded for another request; prompts, data or code have changed since, "
-                    "so this directory cannot be continued: start a new run"
+                raise ContradictionError(
+                    f"{display(self.path)}: {describe_key(key)} was recorded for another request, so code, prompts or "
+                    "data have changed since: put the former ones back and resume, or start a new run"
                 )
             if not self.history.has_equal_question(key, self._reader.effect(number).request, inputs):
                 raise self.history.contradiction(key)
@@ -177,17 +182,39 @@ class Journal:
         self._numbers.setdefault(effect.key, await done)
         self._recorded += 1
 
+    @property
+    def has_grown(self) -> bool:
+        """True once this process has recorded an effect."""
+        return self._recorded > self._opened_with
+
+    def discard_new(self) -> int:
+        """Remove the effects that this process recorded, and return the number of model calls among them.
+
+        Only `close` may follow. Raises RunDirectoryError when the file cannot be written.
+        """
+        self._stop_writing()
+        new = range(self._opened_with, self._reader.count())
+        calls = sum(self._reader.spent(number)[0] is not None for number in new)
+        try:
+            truncate(self._connection, self._ends)
+        except sqlite3.Error as error:
+            raise RunDirectoryError(f"cannot write {self.path}: {_reason(error, self.path)}") from error
+        return calls
+
     def close(self) -> None:
         """Write what is queued and close the file; idempotent."""
         if self._closed:
             return
         self._closed = True
-        self._hand_over()
-        self._queue.put(None)
-        self._writer.join()
+        self._stop_writing()
         with contextlib.suppress(sqlite3.Error):  # merges the write-ahead log into the file, where the disk allows
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._reader.close()
+
+    def _stop_writing(self) -> None:
+        self._hand_over()
+        self._queue.put(None)
+        self._writer.join()
 
     def _hand_over(self) -> None:
         """Pass the waiting effects to the writer, if there are any."""

@@ -15,7 +15,7 @@ changes.
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
@@ -73,6 +73,19 @@ Request = tuple[list[int], bytes, str | None, float]
 TABLES = ("keys", "results", "requests", "texts")
 _COLUMNS = "(first INTEGER PRIMARY KEY, count INTEGER NOT NULL, body BLOB NOT NULL, checksum INTEGER NOT NULL)"
 SCHEMA = {f"CREATE TABLE {name} {_COLUMNS}" for name in TABLES}
+
+
+def find_end(connection: sqlite3.Connection, table: str) -> int:
+    """Return the number of the next item of a table."""
+    end: int = connection.execute(f"SELECT coalesce(max(first + count), 0) FROM {table}").fetchone()[0]
+    return end
+
+
+def truncate(connection: sqlite3.Connection, ends: Mapping[str, int]) -> None:
+    """Remove what a writer has appended since each table had this end. Raises sqlite3.Error."""
+    with connection:
+        for table, end in ends.items():  # a writer packs only its own items, so no block lies across the end
+            connection.execute(f"DELETE FROM {table} WHERE first >= ?", (end,))
 
 
 class Writer:
@@ -144,7 +157,7 @@ class _AppendableTable:
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
         self._connection = connection
         self._name = name
-        self.end: int = connection.execute(f"SELECT coalesce(max(first + count), 0) FROM {name}").fetchone()[0]
+        self.end = find_end(connection, name)
         """Number of the next item."""
         self._unpacked: list[Any] = []
         """The last items before `end`, in small blocks."""

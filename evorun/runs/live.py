@@ -32,6 +32,11 @@ class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
     """Name of the machine of this process."""
 
+    @property
+    def calls(self) -> int:
+        """Model calls of all roles."""
+        return sum(spent.calls for spent in self.cost.values())
+
 
 def write_progress(file: Path, progress: ProgressRecord) -> None:
     """Replace the file. Raises OSError."""

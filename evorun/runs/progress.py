@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -16,7 +17,7 @@ from rich.text import Text
 from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
 from evorun.runs.formats import MISSING, value
-from evorun.runs.live import WRITE_INTERVAL_S, ProgressRecord, write_progress
+from evorun.runs.live import WRITE_INTERVAL_S, ProgressRecord, read_progress, write_progress
 from evorun.runs.schema import Spent
 from evorun.runs.scores import Score
 from evorun.runs.terminal import Terminal
@@ -326,11 +327,16 @@ def show_progress(
     file: others may read it there, whatever the mode; a run that has not ended in order leaves it there. title_first:
     print the title at once, and not only before the first plain line.
     """
+    earlier = None if file is None else read_progress(file.parent)
 
     def write() -> None:
-        if file is not None:
-            with contextlib.suppress(OSError):  # a full disk ends the run elsewhere, in order
-                write_progress(file, progress.record())
+        if file is None:
+            return
+        record = progress.record()
+        if earlier is not None and record.calls < earlier.calls:  # a resume has all that it does not replay yet
+            record = msgspec.structs.replace(record, share=earlier.share, ended=earlier.ended, cost=earlier.cost)
+        with contextlib.suppress(OSError):  # a full disk ends the run elsewhere, in order
+            write_progress(file, record)
 
     with _repeatedly(write, WRITE_INTERVAL_S), _displayed(progress, console, mode, title_first=title_first):
         yield progress

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from evorun.errors import DataError, RunDirectoryError
+from evorun.errors import ContradictionError, RunDirectoryError
 from evorun.runs.files import bounded_lines, open_regular, replace_atomically
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
@@ -56,12 +56,13 @@ class RecordFile:
                     keep += len(line) + 1
                 os.truncate(path, keep)
             self._file = FileIO(path, "ab")
+        self._opened_with = keep
 
     def append(self, records: Sequence[HasProblem]) -> None:
         """Append the records that the file does not hold yet, in one write.
 
-        Raises DataError when the file holds a different record at the same position: another program or other data made
-        the directory.
+        Raises ContradictionError when the file holds a different record at the same position: another program or other
+        data made the directory.
         """
         fresh: list[bytes] = []
         for record in records:
@@ -72,10 +73,10 @@ class RecordFile:
             if index >= len(written):
                 fresh.append(line + b"\n")
             elif written[index] != _digest(line):
-                raise DataError(
+                raise ContradictionError(
                     f"{self.path}: record {index + 1} of problem '{problem}' differs from what this run produces: "
                     "restore the file, or remove it, and the run writes it again from the journal; if the code has "
-                    "changed since, start a new run"
+                    "changed since, put the former code back and resume, or start a new run"
                 )
         remaining = memoryview(b"".join(fresh))
         with _explained(self.path):
@@ -86,6 +87,12 @@ class RecordFile:
     def close(self) -> None:
         """Close the file; idempotent."""
         self._file.close()
+
+    def discard_new(self) -> None:
+        """Close the file without the records that this process appended. Raises RunDirectoryError."""
+        self.close()
+        with _explained(self.path):
+            os.truncate(self.path, self._opened_with)
 
     def finish(self, problem_ids: Sequence[str]) -> None:
         """Close the file and sort its records by `problem_ids`, atomically."""

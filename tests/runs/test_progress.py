@@ -307,19 +307,25 @@ def test_both_displays_name_model_engine_and_folder(*, terminal: bool) -> None:
 def test_other_processes_read_what_an_interrupted_run_has_cost(tmp_path: Path) -> None:
     progress, file = _progress(2, 4)[0], tmp_path / PROGRESS
 
-    def run() -> None:
+    def run(*, judged: bool) -> None:
         with show_progress(progress, Terminal(file=io.StringIO()), "off", file):
             progress.traffic.count_replayed("p0|0|generate|0|0", _reply())
             progress.traffic.count("p0|1|generate|0|0", _reply())
-            progress.traffic.count("p0|1|judge|0|0", _reply())
+            if judged:
+                progress.traffic.count("p0|1|judge|0|0", _reply())
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run()
+        run(judged=True)
     found = read_progress(tmp_path)
     assert found is not None
     one = (_reply().prompt_tokens, _reply().completion_tokens)
     assert found.cost == {"generate": Spent(2, 2 * one[0], 2 * one[1]), "judge": Spent(1, *one)}
+    progress = _progress(2, 4)[0]  # a resume that is stopped in its replay
+    with pytest.raises(KeyboardInterrupt):
+        run(judged=False)
+    assert (again := read_progress(tmp_path)) is not None
+    assert again.cost == found.cost
 
 
 def test_the_work_at_a_step_does_not_grow_with_the_problems() -> None:

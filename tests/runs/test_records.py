@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.errors import DataError, RunDirectoryError
+from evorun.errors import ContradictionError, RunDirectoryError
 from evorun.runs.records import RecordFile, write_atomically
 
 PROBLEMS = ["b", "a", "c"]
@@ -95,7 +95,7 @@ def test_a_record_that_is_not_what_the_run_gives_is_refused(tmp_path: Path) -> N
     produce(path, ["a", "a", "b"])
     before = path.read_bytes()
     path.write_bytes(before.replace(b'"number":1', b'"number":9'))
-    with pytest.raises(DataError, match=r"record 2 of problem 'a' differs from what this run produces"):
+    with pytest.raises(ContradictionError, match=r"record 2 of problem 'a' differs from what this run produces"):
         produce(path, ["a", "a", "b"])
 
 
