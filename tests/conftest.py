@@ -20,7 +20,7 @@ from _pytest.logging import catching_logs
 
 from evorun.errors import SandboxError
 from means import user_namespaces_work
-from warm_process import forked_children, forked_trainers, is_there, warm_process
+from warm_process import forked_children, forked_trainers, is_there, run_once, warm_process
 from workers import SHARING, Workers
 
 # A machine that is busy takes any time for an example. Everybody sees the same examples, so that no change is blamed
@@ -106,6 +106,14 @@ def pytest_configure(config: pytest.Config) -> None:
         # With workers, it imports on another core than the one that collects.
         warm.enter_context(warm_process(Path(folder.name), at_once=bool(count)))
         config.add_cleanup(warm.close)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Do what a process does only the first time before workers are forked, rather than in each of them."""
+    if session.config.getoption("workers") and not session.config.option.collectonly and not session.testsfailed:
+        run_once()
+    return (yield)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -283,11 +283,18 @@ def disown_finalizers() -> None:
 
 
 def run_once() -> None:
-    """Carry out a run, for what a process does only the first time: read `conf/`, compile the templates of pages."""
+    """Carry out the tests' most frequent runs, for what a process does only the first time.
+
+    It reads `conf/`, lists and merges the choices that most tests compose, and compiles the templates of pages.
+    """
     program = importlib.import_module("evorun_process")
+    runs = (
+        ("method=zero_shot", "task=arithmetic", "task.limit=1", "engine=simulated"),
+        (*program.DRY_RUN, *program.SMALL),
+    )
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"XDG_STATE_HOME": folder}):
-        words = ("method=zero_shot", "task=arithmetic", "task.limit=1", "engine=simulated", "hydra.run.dir=run")
-        assert program.evorun_here(*words, cwd=Path(folder)).returncode == 0
+        for index, words in enumerate(runs):
+            assert program.evorun_here(*words, f"hydra.run.dir={index}", cwd=Path(folder)).returncode == 0
     importlib.import_module("evorun.runner.registry").plugins.cache_clear()  # a fork's PYTHONPATH may have others
 
 
