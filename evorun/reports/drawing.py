@@ -190,6 +190,8 @@ class Drawing:
     figure: "Figure"
     caption: str = ""
     """Stands below it in files; a page has it above."""
+    points: Sequence[tuple[Any, ...]] = ()
+    """Rows of the points that it shows, for a file; empty where tables have them."""
 
     def with_caption(self, *sentences: str) -> "Drawing":
         """Return the drawing with a caption of the sentences that are not empty."""

@@ -168,6 +168,12 @@ def measure_rubrics(candidates: Iterable[CandidateRecord]) -> dict[str, list[Len
     return by_key
 
 
+def average_shared(lines: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Return the mean over lines at each place that all of them have, such as a refinement."""
+    shared = set[int].intersection(*map(set, lines)) if lines else set()
+    return {place: fmean(line[place] for line in lines) for place in sorted(shared)}
+
+
 def parse_key(rubric: CandidateId) -> str:
     """Return the key of a rubric by its id, `KEY#NUMBER`; "" for that of all problems."""
     name = rubric.rpartition("#")[0]

@@ -1,5 +1,6 @@
 """Intervals, means over seeds and studies in figures are those of the records: read back from the page."""
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,11 @@ from rubric_fixture import RubricSpec, write_rubric_run
 from scipy import stats
 from test_drawn_coordinates import RIGHT, group_of, has, read, scores_along
 
-from evorun.reports.comparison import compare
+from evorun.reports.comparison import compare, export_comparison
 from evorun.reports.comparison.output import write_comparison
 from evorun.reports.comparison.tables import make_main_table
 from evorun.reports.html import render_report
+from evorun.reports.population import count_item_words
 from evorun.runs.crossed import crossed_mean, tabulate
 from evorun.runs.statistics import Proportion, pooled_share
 from run_fixture import RunSpec, write_run
@@ -221,22 +223,45 @@ def test_seeds_that_agree_have_a_bar_beside_the_others(tmp_path: Path) -> None:
     assert f"{100 * low:.1f} to {100 * high:.1f} %" in shown
 
 
-def test_training_curves_of_several_seeds_are_their_mean_and_the_runs(tmp_path: Path) -> None:
-    runs = [write_rubric_run(tmp_path / f"{seed}", RubricSpec(refinements=1)) for seed in range(3)]
-    series = []
-    for seed, run in enumerate(runs):
+def test_means_of_training_and_of_rubrics_are_over_what_all_seeds_have(tmp_path: Path) -> None:
+    runs, series, words = [], [], []
+    for seed in range(3):
+        run = write_rubric_run(tmp_path / f"{seed}", RubricSpec(refinements=2, every=4, words=10 + 20 * seed))
         edit_manifest(run, seed=seed, status="completed")
-        records = read(run, "training")
+        records, candidates = read(run, "training"), read(run, "candidates")
         for one in records:
-            one["figures"]["reward_normalised"] += 0.02 * seed * one["step"]
-        (run / "training.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+            one["figures"]["reward_normalised"] = 0.9 - 0.08 * seed + 0.01 * one["step"]
+        if seed == 2:  # ended early, after one refinement
+            records, candidates = records[:-2], [one for one in candidates if one["id"] != "rubric#2"]
+        for name, kept in (("training", records), ("candidates", candidates)):
+            (run / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in kept))
         write_method_results(run)
+        runs.append(run)
         series.append([(one["step"], one["figures"]["reward_normalised"]) for one in records])
-    page = write_comparison(compare(runs), tmp_path / "comparison.html").read_text()
-    (panel,) = panels_of(page, "Normalised reward on essay by training step")
-    assert all(has(panel, one) for one in series)
-    assert has(panel, [(of[0][0], fmean(y for _, y in of)) for of in zip(*series, strict=True)])
-    assert panel.areas == []  # which would go beyond what a reward can be
+        rubrics = [one["text"] for one in candidates if one.get("kind") == "rubric"]
+        words.append(list(enumerate(map(count_item_words, rubrics))))
+    comparison = compare(runs)
+    page = write_comparison(comparison, tmp_path / "comparison.html").read_text()
+    (rewards,) = panels_of(page, "Normalised reward on essay by training step")
+    (lengths,) = panels_of(page, "Words per item on essay by refinements")
+    for panel, lines in ((rewards, series), (lengths, words)):
+        assert all(has(panel, one) for one in lines)
+        assert has(panel, [(of[0][0], fmean(y for _, y in of)) for of in zip(*lines, strict=False)])
+    assert rewards.areas == []  # a step's few rollouts would widen and narrow them at random
+    by_number = [[y for _, y in of] for of in zip(*words, strict=False)]
+    first, second = by_number
+    low, high = stats.t.interval(0.95, 2, fmean(second), stats.sem(second))
+    (band,) = lengths.areas
+    assert low < 0  # which no number of words is
+    assert is_band(band, [(0, first[0], first[0]), (1, 0, high)])  # all start with the same rubric
+
+    export_comparison(comparison, tmp_path / "files")
+    points = list(csv.DictReader((tmp_path / "files" / "points.csv").open()))
+    assert sum(one["figure"] == "training-normalised_reward" for one in points) == 3 * 8 - 2 + 6
+    means = [one for one in points if one["figure"] == "rubric-lengths" and not one["run"]]
+    assert [float(one["value"]) for one in means] == pytest.approx(list(map(fmean, by_number)))
+    assert [float(one["high"]) for one in means] == pytest.approx([first[0], high])
+    assert len({one["run"] for one in points if one["figure"] == "rubric-lengths"}) == 1 + 3
 
 
 def write_method_results(run: Path) -> None:

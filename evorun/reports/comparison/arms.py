@@ -176,6 +176,19 @@ def mean_curve(curves: Sequence[Sequence[Point]], score: Score, axis: Axis) -> l
     return points
 
 
+def shared_mean_curve(curves: Sequence[Sequence[Point]], score: Score, axis: Axis) -> list[Point]:
+    """Return the mean curve at the steps that all curves have; empty without any.
+
+    For figures of training and of rubrics: a run that has made no third rubric says nothing about one.
+    """
+    shared = set[int].intersection(*({point.step for point in curve} for curve in curves)) if curves else set()
+    return (
+        mean_curve([[point for point in curve if point.step in shared] for curve in curves], score, axis)
+        if shared
+        else []
+    )
+
+
 def average_over_seeds(figures: Iterable[Metric], score: Score) -> Metric:
     """Return the mean of seeds' figures and its 95 % t interval over the seeds, cut at the score's range.
 

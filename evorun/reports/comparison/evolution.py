@@ -1,6 +1,5 @@
 """Evolved system prompts and rubrics of several runs: their texts, training figures, and the cost of refinement."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from difflib import SequenceMatcher
@@ -20,6 +19,7 @@ from evorun.reports.packing import cut
 from evorun.reports.population import (
     Length,
     Population,
+    average_shared,
     load_population,
     measure_rubrics,
     parse_key,
@@ -29,7 +29,7 @@ from evorun.reports.tables import Table, make_table
 from evorun.reports.text import words
 from evorun.runs.reading import read_records
 from evorun.runs.recording import open_effects
-from evorun.runs.schema import CandidateRecord, RubricScore
+from evorun.runs.schema import CandidateRecord
 
 MAX_TEXTS = 60
 """Maximum texts on a page (ours); each run's own page has all of its texts."""
@@ -153,11 +153,9 @@ OVERHEAD_NOTE = (
 
 def compute_rubric_lengths(run: Run) -> list[Point]:
     """Return the mean words per item of a run's rubrics by refinement (figure 5a); empty without rubric rewards."""
-    by_number: dict[int, list[float]] = defaultdict(list)
-    for lineage in _read_lineages(run).values():
-        for version in lineage:
-            by_number[version.number].append(version.words)
-    return [Point(number, number, fmean(words), None) for number, words in sorted(by_number.items())]
+    lineages = _read_lineages(run).values()
+    means = average_shared([{version.number: version.words for version in lineage} for lineage in lineages])
+    return [Point(number, number, mean, None) for number, mean in means.items()]
 
 
 def compute_rubric_strictness(run: Run) -> list[Point]:
@@ -165,21 +163,20 @@ def compute_rubric_strictness(run: Run) -> list[Point]:
 
     The responses are those of the last evaluation that was scored; empty before `evorun rescore`.
     """
-    numbers = {version.rubric: version.number for lineage in _read_lineages(run).values() for version in lineage}
-    scores = [score for score in read_rubric_scores(run.outcome.run_dir) if score.rubric in numbers]
-    scores = [score for score in scores if score.score is not None]
-    last = max((score.step for score in scores), default=0)
-    by_number: dict[int, list[RubricScore]] = defaultdict(list)
-    for score in scores:
-        if score.step == last:
-            by_number[numbers[score.rubric]].append(score)
+    known = [score for score in read_rubric_scores(run.outcome.run_dir) if score.score is not None]
+    last = max((score.step for score in known), default=0)
+    by_rubric = {score.rubric: score for score in known if score.step == last}
+    lines = [
+        {version.number: by_rubric[version.rubric] for version in lineage if version.rubric in by_rubric}
+        for lineage in _read_lineages(run).values()
+    ]
+    lines = [line for line in lines if line]
+    means = average_shared([{number: found.score or 0.0 for number, found in line.items()} for line in lines])
     points = []
-    for number, found in sorted(by_number.items()):
-        low, high = (found[0].low, found[0].high) if len(found) == 1 else (None, None)
+    for number, mean in means.items():
+        low, high = (lines[0][number].low, lines[0][number].high) if len(lines) == 1 else (None, None)
         # an interval over problems holds for one rubric, and for no mean of several
-        interval = None if low is None or high is None else (low, high)
-        mean = fmean(score.score for score in found if score.score is not None)
-        points.append(Point(number, number, mean, interval))
+        points.append(Point(number, number, mean, None if low is None or high is None else (low, high)))
     return points
 
 

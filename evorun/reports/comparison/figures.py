@@ -11,7 +11,7 @@ from evorun.reports.comparison.evolution import (
     compute_rubric_lengths,
     compute_rubric_strictness,
 )
-from evorun.reports.comparison.notes import lines_note, name_intervals
+from evorun.reports.comparison.notes import lines_note, name_intervals, shared_lines_note
 from evorun.reports.comparison.pareto import draw_front
 from evorun.reports.comparison.plots import (
     Style,
@@ -124,17 +124,20 @@ def _draw_training(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, 
     """Draw reward, KL divergence and gold score by training step."""
     on = f": {panel.task}" if len(comparison.tasks) > 1 else ""
     figures = []
+    note = _join("By training step", shared_lines_note(panel, "steps", bands=False))
     for y, lines in collect_training_lines(panel).items():
         name = _name_figure(comparison, panel, f"training-{text.file_stem(y)}")
         drawing = draw_lines_over_seeds(panel, lines, styles, name, (TRAINING_AXES["step"].label, y))
-        note = "By training step; with several seeds their mean, with single runs as thin lines"
-        figures.append((f"{text.sentence(y)}{on}", note if panel.has_seeds else "By training step", drawing))
+        figures.append((f"{text.sentence(y)}{on}", note, drawing))
     gold = next((run.outcome.hacking.gold for run in panel.runs if run.outcome.hacking), None)
     if gold is not None:
         name = _name_figure(comparison, panel, f"gold-{gold.name}")
         curves = collect_curves(panel, gold, panel.axes["step"])
         drawing = draw_curves(curves, panel, gold, panel.axes["step"], styles, name, "gold score: ")
-        figures.append((f"Gold score{on}", f"A score that training never sees: {text.label(gold)}", drawing))
+        has_marks = any(len(curve.points) == 1 and not curve.arm.is_baseline for curve in curves)
+        explained = lines_note([panel], [panel.axes["step"]], has_marks=has_marks)
+        note = _join(f"A score that training never sees: {text.label(gold)}", explained)
+        figures.append((f"Gold score{on}", note, drawing))
     return _keep_drawn(figures)
 
 
@@ -144,17 +147,30 @@ def _draw_rubrics(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, S
     lengths, strictness = (
         {run.name: read(run) for run in panel.runs} for read in (compute_rubric_lengths, compute_rubric_strictness)
     )
+    scored = [run.name for run in panel.runs if strictness[run.name]]
+    of_runs = sum(bool(line) for line in lengths.values())
     if all(len(line) < 2 for line in lengths.values()):
         lengths = {}  # nothing was refined
     names = [_name_figure(comparison, panel, name) for name in ("rubric-lengths", "rubric-strictness")]
-    of_length = draw_lines_over_seeds(panel, lengths, styles, names[0], ("refinements", "words per item"))
-    strict = draw_lines_over_seeds(panel, strictness, styles, names[1], ("refinements", "share of points given"))
+    of_length = draw_lines_over_seeds(panel, lengths, styles, names[0], ("refinements", "words per item"), (0, None))
+    strict = draw_lines_over_seeds(
+        panel, strictness, styles, names[1], ("refinements", "share of points given"), (0, 1)
+    )
+    lines = shared_lines_note(panel, "refinements")
+    about = "By refinement: each rubric of a run scores its responses to the test problems at its last evaluation"
+    partly = f"Rescored: {len(scored)} of {of_runs} runs; means are over these" if len(scored) < of_runs else ""
+    alone = any(sum(run.name in scored for run in arm.runs) == 1 for arm in panel.arms)
+    single = "The band of a run that stands alone is a 95 % interval over its problems (BCa bootstrap)" if alone else ""
     return _keep_drawn(
         [
-            (f"Length of the rubric{on}", "By refinement", of_length),
-            (f"Strictness of the rubric{on}", "By refinement; each rubric scores the same responses", strict),
+            (f"Length of the rubric{on}", _join("By refinement", lines), of_length),
+            (f"Strictness of the rubric{on}", _join(about, partly, lines, single), strict),
         ]
     )
+
+
+def _join(*sentences: str) -> str:
+    return " ".join(f"{sentence.rstrip('.')}." for sentence in sentences if sentence)
 
 
 def _keep_drawn(figures: Sequence[tuple[str, str, Drawing | None]]) -> list[CaptionedFigure]:

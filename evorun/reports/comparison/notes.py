@@ -29,6 +29,13 @@ _SEEDS_OF_STRATA = (
     "seeds agree."
 )
 
+_THIN_LINES = ("Thin lines are single runs.", "Thin dashed lines are single runs.")
+"""For a panel of one arm, and of several, whose lines are dashed so that none hides another."""
+_OVER_SEEDS = (
+    f" by Student's t over the seeds, from {MIN_SEEDS} on; they have no width where all seeds agree, and there "
+    "is none where it would be the whole range"
+)
+
 SCORE_PAIRS_NOTE = (
     "Difference: the run's mean minus the reference's. Intervals are as above, not adjusted for multiple comparisons; "
     "of single runs they are BCa bootstraps over problems. There is none where all problems differ by the same amount. "
@@ -219,12 +226,11 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
     if has_seeds:
         at = ", of both cost and score" if costs else ""
         sentences.append(
-            f"Thick lines are means over seeds at each step{at}; a run that has ended counts with its last point. Thin "
-            "lines are single runs."
+            f"Thick lines are means over seeds at each step{at}; a run that has ended counts with its last point. "
+            f"{_THIN_LINES[sum(not arm.is_baseline for panel in panels for arm in panel.arms) > len(panels)]}"
         )
     if any(panel.has_bands for panel in panels):
-        over = f" by Student's t over the seeds, from {MIN_SEEDS} on; they have no width where all seeds agree"
-        sentences.append(f"Bands are 95 % intervals{over if has_seeds else ''}.")
+        sentences.append(f"Bands are 95 % intervals{_OVER_SEEDS if has_seeds else ''}.")
     if not all(panel.has_bands for panel in panels):
         sentences.append("Figures of many methods have neither bands nor thin lines.")
     if has_marks:
@@ -237,6 +243,24 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
     if any(arm.is_baseline for panel in panels for arm in panel.arms):
         sentences.append("Grey dashed lines are random baselines: the final scores of random answers.")
     return " ".join([*sentences, *(["Calls and tokens so far include all roles."] if costs else [])])
+
+
+def shared_lines_note(panel: Panel, places: str, *, bands: bool = True) -> str:
+    """Explain lines of training or of rubrics.
+
+    places: the steps or refinements of their horizontal axis. bands: means may have bands.
+    """
+    if not panel.has_seeds:
+        return ""
+    drawn = [arm for arm in panel.arms if not arm.is_baseline]
+    sentences = [f"Thick lines are means over seeds, at the {places} that all runs of an arm have."]
+    if panel.has_bands:
+        sentences.append(_THIN_LINES[len(drawn) > 1])
+        if not bands:
+            sentences.append("There are no bands: means over a step's few rollouts vary too much from step to step.")
+        elif any(len(arm.runs) >= MIN_SEEDS for arm in drawn):
+            sentences.append(f"Bands are 95 % intervals{_OVER_SEEDS}.")
+    return " ".join(sentences)
 
 
 def cost_note(comparison: ComparedRuns) -> str:

@@ -14,7 +14,7 @@ from evorun.reports.comparison.findings import describe_finding
 from evorun.reports.comparison.rows import Row
 from evorun.reports.facts import is_remark
 from evorun.reports.page import export, markup, own_file, render, write_page
-from evorun.reports.tables import Column, Table, show_words, word_columns
+from evorun.reports.tables import Column, Table, make_data_table, show_words, word_columns
 from evorun.runs.directory import REPORT
 from evorun.runs.paths import display
 
@@ -135,10 +135,12 @@ def render_comparison(comparison: ComparedRuns, links: Mapping[str, str]) -> str
 def export_comparison(comparison: ComparedRuns, folder: Path, *, overwrite: bool = False) -> list[Path]:
     """Write the figures (SVG, PDF, PNG) and the tables (CSV) of a comparison into a folder, and return their paths.
 
-    Raises as `export`.
+    points.csv has the points of all lines. Raises as `export`.
     """
-    filled = [table for table in tables.make_data_tables(comparison) if table.rows]
-    return export(folder, make_figures(comparison), filled, overwrite=overwrite)
+    figures = list(make_figures(comparison))
+    points = make_data_table("points", plots.POINT_COLUMNS, [point for drawn in figures for point in drawn.points])
+    filled = [table for table in (*tables.make_data_tables(comparison), points) if table.rows]
+    return export(folder, figures, filled, overwrite=overwrite)
 
 
 def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def draw_front(panel: Panel, styles: Mapping[str, Style], name: str) -> tuple[st
                 style["color"] = GREY
             draw_interval(axes, costs[index], row.get_interval(score.name), str(style["color"]))
             axes.plot(costs[index], values[index], **style, label=wrap_name(arm.label))
-        axes.set_xlim(left=0)
+        axes.set_xlim(left=0, right=max(costs) * 1.05 or 1)
         cost_axis(axes, in_dollars=priced)
         if score.rate:
             percent_axis(axes)

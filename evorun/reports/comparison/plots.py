@@ -9,7 +9,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from evorun.reports.axes import TRAINING_AXES, Axis, AxisName
-from evorun.reports.comparison.arms import Arm, Point, mean_curve, run_curve
+from evorun.reports.comparison.arms import Arm, Point, run_curve, shared_mean_curve
 from evorun.reports.comparison.comparison import MAX_BANDS, ComparedRuns, Panel
 from evorun.reports.comparison.rows import Row, make_row
 from evorun.reports.drawing import (
@@ -54,6 +54,9 @@ _MAX_MARKS = 8
 _DASH, _MAX_SHARES = 5, 3
 """Length of a dash in widths of its line, and maximum curves that share a line's length."""
 
+POINT_COLUMNS = ("figure", "arm", "run", "step", "x", "value", "low", "high")
+"""Of the points that figures draw, as they are exported."""
+
 Style = Mapping[str, Any]
 """Matplotlib's settings of a line."""
 
@@ -68,7 +71,7 @@ class Curve:
     points: Sequence[Point]
     """Of its only run, or the mean over its seeds."""
     seeds: Sequence[Sequence[Point]] = ()
-    """Of each run, where there are several."""
+    """Of each run, in the arm's order, where there are several; empty for a run without any."""
 
 
 def assign_styles(comparison: ComparedRuns) -> dict[str, Style]:
@@ -137,16 +140,22 @@ def draw_lines_over_seeds(
     styles: Mapping[str, Style],
     name: str,
     labels: tuple[str, str],
+    limits: tuple[float | None, float | None] | None = None,
 ) -> Drawing | None:
     """Draw a line per run, given by its name, as `draw_lines` does; None without any. labels: of both axes.
 
-    Means over seeds have no band: the figures' range is unknown, and a band might exceed it.
+    The mean over seeds has the steps that all of the arm's lines have. limits: of the values, where its band ends, too;
+    None: it has no band.
     """
-    curves = []
+    curves, score = [], Score(name, *(limits or ()))
     for index, arm in enumerate(panel.arms):
-        if own := [lines[run.name] for run in arm.runs if lines.get(run.name)]:
-            means = [replace(point, ci95=None) for point in mean_curve(own, Score(name), TRAINING_AXES["step"])]
-            curves.append(Curve(index, arm, means, own) if len(own) > 1 else Curve(index, arm, own[0]))
+        own = [lines.get(run.name, ()) for run in arm.runs]
+        drawn = [line for line in own if line]
+        points = drawn[0] if len(drawn) == 1 else shared_mean_curve(drawn, score, TRAINING_AXES["step"])
+        if len(drawn) > 1 and limits is None:
+            points = [replace(point, ci95=None) for point in points]
+        if points:
+            curves.append(Curve(index, arm, points, own if len(own) > 1 else ()))
     title = f"{sentence(labels[1])} on {printable(panel.task)} by {labels[0]}"
     return draw_lines(curves, styles, name, (*labels, title))
 
@@ -221,7 +230,20 @@ def draw_lines(
             _end_axis(axes, first, last)
         right = axes.get_xlim()[1]
         label_line_ends(axes, [end._replace(x=min(end.x, right)) for end in ends], height)
-        return make_drawing(figure, name, labels[2])
+        return replace(make_drawing(figure, name, labels[2]), points=_list_points(name, curves))
+
+
+def _list_points(name: str, curves: Sequence[Curve]) -> list[tuple[Any, ...]]:
+    """Return the drawn points of a figure, by `POINT_COLUMNS`; a mean over seeds has no run."""
+    rows: list[tuple[Any, ...]] = []
+    for curve in curves:
+        runs = [run.name for run in curve.arm.runs]
+        lines = (
+            zip(["", *runs], [curve.points, *curve.seeds], strict=True) if curve.seeds else [(runs[0], curve.points)]
+        )
+        for run, points in lines:
+            rows += [(name, curve.arm.name, run, p.step, p.x, p.value, *(p.ci95 or (None, None))) for p in points]
+    return rows
 
 
 def draw_bars(panel: Panel, score: Score, styles: Mapping[str, Style], name: str) -> Drawing | None:

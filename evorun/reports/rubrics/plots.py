@@ -1,7 +1,6 @@
 """The figures of a run with rubric rewards: rewards, gold score, monitors, and rubrics (MPO, figures 4 and 5)."""
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from evorun.reports import text
@@ -22,7 +21,7 @@ from evorun.reports.drawing import (
     or_nan,
 )
 from evorun.reports.hacking import MONITOR, MONITORS, RAW, REWARD, Divergence
-from evorun.reports.population import Length
+from evorun.reports.population import Length, average_shared
 from evorun.runs.printable import printable
 from evorun.runs.schema import MetricPoint, RubricScore
 from evorun.runs.scores import Score
@@ -201,13 +200,9 @@ def _draw_by_refinement(lines: Mapping[str, _Line], name: str, label: str, title
 
 
 def _draw_mean_line(axes: "Axes", lines: Mapping[str, _Line]) -> None:
-    """Draw the mean over all lines when they are too many to tell apart."""
-    by_number: dict[int, list[float]] = {}
-    for line in lines.values():
-        for refinement, value, _, _ in line:
-            by_number.setdefault(refinement, []).append(value)
-    means = [(refinement, fmean(values)) for refinement, values in sorted(by_number.items())]
-    axes.plot(*zip(*means, strict=True), color=SERIES, linewidth=2.2, label=f"mean of {len(lines)}")
+    """Draw the mean over all lines, at the refinements that all have, when they are too many to tell apart."""
+    means = average_shared([{refinement: value for refinement, value, *_ in line} for line in lines.values()])
+    axes.plot(list(means), list(means.values()), color=SERIES, linewidth=2.2, label=f"mean of {len(lines)}")
 
 
 def _mark_refinements(axes: "Axes", refined: Sequence[int]) -> None:
