@@ -69,7 +69,8 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fill_in(command: str, folder: Path) -> list[str]:
     """Return a printed command's words with the names of what is in a folder."""
     verb = command.split()[0]
-    command = re.sub(r"\[[^\]]*\]", "", command).replace("outputs/sweeps/TIME", SWEEP)
+    command = re.sub(r"\[[^\]]*\]", "", command)
+    command = command.replace("outputs/sweeps/TIME", "RUN_DIR" if verb in OWN_RUNS else SWEEP)
     command = re.sub(r"(answers|matches_per_repetition)=\d+", r"\1=4", command)
     if "training." in command or "method.steps=" in command:
         command = command.replace("RUN_DIR", "ESPL_RUN")

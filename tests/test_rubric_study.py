@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 from collections import defaultdict
 from pathlib import Path
@@ -127,6 +128,26 @@ def test_the_verb_prints_a_row_for_each_rubric(
     assert written == [run]
     said = capsys.readouterr().out
     assert all(f"rubric#{number}" in said for number in range(3))
+
+
+def test_of_a_folder_each_run_with_rubrics_is_scored(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("first", "second"):
+        shutil.copytree(run, tmp_path / "sweep" / name)
+    simulated_run(tmp_path / "sweep" / "other", "method=zero_shot", "task=arithmetic", "task.test_problems=1")
+    assert study("rescore", ["sweep", "answers=2"], Terminal()) == 0
+    said = capsys.readouterr().out
+    for name in ("first", "second"):
+        studies = map(load_rescore, (tmp_path / "sweep" / name).glob("rescore/*"))
+        assert ["evorun", "rescore", f"sweep/{name}", "answers=2"] in [manifest.command for manifest in studies]
+        assert f"share of points given: {name}" in said
+    assert "of 2 responses each, in brackets a 95 % interval" in said.replace("\n", " ")
+    assert "left out: sweep/other: expected a run that learned from a rubric" in said
+    assert "evorun report sweep" in said
+    with pytest.raises(ConfigError, match="learned from a rubric"):
+        study("rescore", ["sweep/other"], Terminal())
 
 
 @pytest.mark.parametrize("words", [["--window"], ["method.eval_samples=3"], ["answers=many"], ["answers=0"]])

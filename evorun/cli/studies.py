@@ -4,7 +4,8 @@
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from evorun.cli.overrides import read_key
 from evorun.cli.usage import USAGES, Interrupted
 from evorun.errors import ConfigError
 from evorun.runs.directory import REPORT, load_manifest
+from evorun.runs.folders import run_folders
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.schema import RubricScore
@@ -35,7 +37,8 @@ NUMBERS = {"transplant": (SAMPLES,), "delete-one": (SAMPLES, ANSWERS), "rescore"
 def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     """Carry out a study of a run directory, print its table and write the run's report; return the exit code.
 
-    Raises ConfigError for a wrong command line and for a run that has nothing to study.
+    Of a sweep's folder, `rescore` studies each run with a rubric, and leaves the pages to `evorun report`. Raises
+    ConfigError for a wrong command line and for a run that has nothing to study.
     """
     from evorun.cli.plain import composed
     from evorun.cli.trust import TRUST, recorded_config, require_trust
@@ -47,29 +50,54 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     own = [word for word in words[1:] if word.partition("=")[0] in (SAMPLES, ANSWERS)]
     if not words or not all("=" in word for word in words[1:]) or not all(_fits(verb, word) for word in own):
         raise ConfigError(f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}")
-    run = Path(words[0])
+    path, changes = Path(words[0]), [word for word in words[1:] if word not in own]
     numbers = {word.partition("=")[0]: _count(word) for word in own}
-    manifest, config = recorded_config(run, [word for word in words[1:] if word not in own])
-    if SAMPLES in numbers:
-        config["method"] = {**config["method"], "eval_samples": numbers[SAMPLES]}
-    require_trust(run, manifest, config, console, given=TRUST in arguments)
-    if verb == "transplant":
-        answers = None
-        if answering:
-            made = composed([*answering, f"task={manifest.task}"])
-            answers = {group: made[group] for group in ("method", "budget")}
-        table = transplant(run, config, console, window=WINDOW in arguments, answers=answers)
-    elif verb == "rescore":
-        command = ["evorun", "rescore", *arguments]
-        table = _rescore(run, config, numbers.get(ANSWERS), every=EVERY in arguments, command=command, console=console)
-    else:
-        table = make_principles_table(
-            _studies(run, config, console).delete_one(numbers.get(ANSWERS)), primary_score(manifest.scores)
-        )
+
+    def carry_out(run: Path) -> "Table":
+        manifest, config = recorded_config(run, changes)
+        if SAMPLES in numbers:
+            config["method"] = {**config["method"], "eval_samples": numbers[SAMPLES]}
+        require_trust(run, manifest, config, console, given=TRUST in arguments)
+        if verb == "transplant":
+            answers = None
+            if answering:
+                made = composed([*answering, f"task={manifest.task}"])
+                answers = {group: made[group] for group in ("method", "budget")}
+            return transplant(run, config, console, window=WINDOW in arguments, answers=answers)
+        if verb == "rescore":
+            command = ["evorun", "rescore", str(run), *(word for word in arguments if word != words[0])]
+            count, every = numbers.get(ANSWERS), EVERY in arguments
+            return _rescore(run, config, count, every=every, command=command, console=console)
+        effects = _studies(run, config, console).delete_one(numbers.get(ANSWERS))
+        return make_principles_table(effects, primary_score(manifest.scores))
+
+    runs = run_folders([path]) if verb == "rescore" and path.is_dir() else [path]
+    if len(runs) > 1:
+        _study_each(runs, carry_out, console)
+        console.print(f"Compare the runs: evorun report {shlex.quote(display(path))}", soft_wrap=True)
+        return 0
+    [run] = runs
+    table = carry_out(run)
     write_report(run)
     console.print_table(table.to_rich())
     console.print(f"Report: {printable(display(run / REPORT))}", soft_wrap=True)
     return 0
+
+
+def _study_each(runs: Sequence[Path], carry_out: Callable[[Path], "Table"], console: Terminal) -> None:
+    """Study runs one after the other, without those that have nothing to study. Raises ConfigError where none has."""
+    refused: list[ConfigError] = []
+    for run in runs:
+        try:
+            table = carry_out(run)
+        except ConfigError as error:
+            refused.append(error)
+            continue
+        console.print_table(replace(table, title=f"{table.title}: {run.name}").to_rich())
+    if len(refused) == len(runs):
+        raise refused[0]
+    for reason in refused:
+        console.print(f"left out: {reason}", style="yellow")
 
 
 transplant_run, delete_one, rescore = (partial(study, verb) for verb in NUMBERS)
@@ -177,7 +205,8 @@ def _make_strictness_table(found: Sequence[RubricScore]) -> "Table":
 
     steps = sorted({cell.step for cell in found})
     cells = {(cell.rubric, cell.step): cell for cell in found}
-    unscored = sum(cell.unscored for cell in found)
+    unscored, sizes = sum(cell.unscored for cell in found), sorted({cell.n for cell in found})
+    size = f"{sizes[0]:,} to {sizes[-1]:,}" if len(sizes) > 1 else f"{sum(sizes):,}"
     return Table(
         [*word_columns("rubric"), *figure_columns("made after step", *(f"responses of step {step}" for step in steps))],
         [
@@ -185,7 +214,12 @@ def _make_strictness_table(found: Sequence[RubricScore]) -> "Table":
             for rubric, refined in {cell.rubric: cell.refined for cell in found}.items()
         ],
         title="share of points given",
-        caption=f"without {unscored:,} unreadable scores" if unscored else "",
+        caption="; ".join(
+            [
+                f"of {size} responses each, in brackets a 95 % interval over them (BCa bootstrap)",
+                *([f"without {unscored:,} unreadable scores"] if unscored else []),
+            ]
+        ),
     )
 
 

@@ -220,12 +220,12 @@ USAGES = {
     ),
     "rescore": Usage(
         "studies:rescore",
-        "evorun rescore RUN_DIR",
+        "evorun rescore RUN_DIR|SWEEP_DIR",
         "score a run's responses by each of its rubrics",
-        "evorun rescore RUN_DIR [--every] [--trust] [answers=N] [KEY=VALUE ...]",
+        "evorun rescore RUN_DIR|SWEEP_DIR [--every] [--trust] [answers=N] [KEY=VALUE ...]",
         "Scores the responses of a completed run's last evaluation (--every: of each) by each of the run's rubrics,\n"
         "with its reward model and in the same calls as training (method.scoring), and prints the mean share of the\n"
-        "points: how strict the rubrics have become.\n"
+        "points: how strict the rubrics have become. Of a sweep, each of its runs with rubrics.\n"
         "answers=N: of at most N problems, drawn at random. KEY=VALUE, --trust: as for evorun resume.",
     ),
     "rejudge": Usage(
