@@ -159,6 +159,25 @@ def test_simulated_models_of_different_skill_are_different_models(tmp_path: Path
     assert [pair.name for pair in comparison.pairs.pairs] == ["same"]
 
 
+def test_runs_of_one_policy_are_named_by_the_other_models_that_differ(tmp_path: Path) -> None:
+    def named(engines: str, *metas: str) -> list[str]:
+        runs = []
+        for at, meta in enumerate(metas):
+            models = {"policy": "small", "reward": "large", "meta": meta}
+            served = {role: {"name": name, "id": name, "engine": engines} for role, name in models.items()}
+            folder = tmp_path / f"{engines}-{at}-{meta}"
+            runs.append(write_method(folder, GOOD, method="mpo", simulated=engines == "simulated", models=served))
+        return [run.name for run in compare(runs).runs]
+
+    assert sorted(named("simulated", "large", "huge")) == ["mpo, meta huge", "mpo, meta large"]
+    assert sorted(named("vllm", "large", "huge")) == ["mpo, meta huge", "mpo, meta large"]
+    # beside a run whose policy refines, all roles are named
+    assert sorted(named("vllm", "small", "huge")) == [
+        "mpo, small (reward: large)",
+        "mpo, small (reward: large) (meta: huge)",
+    ]
+
+
 def test_a_simulated_model_is_not_headed_by_a_real_ones_name(tmp_path: Path) -> None:
     simulated = ModelInRun("gemma3_4b", "google/gemma-3-4b-it", "simulated")
     manifest = load_manifest(write_method(tmp_path / "run", GOOD, simulated=True))

@@ -333,6 +333,6 @@ def test_the_chosen_reference_is_the_best_method_whatever_the_numbers_of_seeds(t
     assert {reference.manifest.method for reference in comparison.pairs.references} == {"duel_evolve"}
     assert {pair.name: pair.compared.n for pair in comparison.pairs.pooled} == {"zero_shot": 20}
     note = pairs_note(comparison)
-    assert "the method that most others can be paired with, of these the one with the highest mean accuracy" in note
+    assert "the method that most others can be paired with, of these the one whose mean of accuracy is highest" in note
     single = compare([runs[0], runs[2]])
     assert "The reference is the run with the highest accuracy" in pairs_note(single)

@@ -136,7 +136,8 @@ def _draw_training(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, 
         drawing = draw_curves(curves, panel, gold, panel.axes["step"], styles, name, "gold score: ")
         has_marks = any(len(curve.points) == 1 and not curve.arm.is_baseline for curve in curves)
         explained = lines_note([panel], [panel.axes["step"]], has_marks=has_marks)
-        note = _join(f"A score that training never sees: {text.label(gold)}", explained)
+        samples = "" if gold == panel.primary else ", the mean over a problem's samples"
+        note = _join(f"A score that training never sees: {text.label(gold)}{samples}", explained)
         figures.append((f"Gold score{on}", note, drawing))
     return _keep_drawn(figures)
 

@@ -53,7 +53,7 @@ def name_parts(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
     # in the order in which a reader asks; the folder last, for it is unique and says least
     aspects: dict[str, Callable[[list[Outcome]], list[str]]] = {
         TASK: lambda runs: [run.manifest.task for run in runs],
-        "model": lambda runs: name_models([run.manifest for run in runs]),
+        "model": lambda runs: _tell_models_apart([run.manifest for run in runs]),
         "engine": lambda runs: [format_engine(run.manifest) for run in runs],
         "settings": lambda runs: _describe_settings([run.manifest for run in runs]),
         SEED: lambda runs: [f"seed {run.manifest.seed}" for run in runs],
@@ -116,6 +116,23 @@ def name_models(manifests: Sequence[Manifest]) -> list[str]:
     """Name the models of runs; those that simulated ones stand in for only where they tell runs apart."""
     kinds, names = ([format_model(manifest, named=named) for manifest in manifests] for named in (False, True))
     return kinds if len(set(kinds)) == len(set(names)) else names
+
+
+def _tell_models_apart(manifests: Sequence[Manifest]) -> list[str]:
+    """Name the models of runs; of runs with one policy and other models beside it, the roles that differ.
+
+    Where all are simulated, which each comparison says on top, these have the names that they stand in for alone.
+    """
+    models = [manifest.models for manifest in manifests]
+    policies = {get_policy(manifest).id for manifest in manifests}
+    others = [[role for role, model in own.items() if model.id not in policies] for own in models]
+    if len(policies) > 1 or not all(others) or any(own != others[0] for own in others) or any(map(is_fork, manifests)):
+        return name_models(manifests)
+    are_simulated = {model.engine for own in models for model in own.values()} == {SIMULATED}
+    names = [{role: own[role].name if are_simulated else own[role].short for role in others[0]} for own in models]
+    differing = [role for role in others[0] if len({own[role] for own in names}) > 1]
+    words = [", ".join(f"{role} {own[role]}" for role in differing) for own in names]
+    return words if len(set(words)) == len(set(name_models(manifests))) else name_models(manifests)
 
 
 def format_model(manifest: Manifest, *, named: bool = True) -> str:

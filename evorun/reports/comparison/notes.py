@@ -412,7 +412,7 @@ def _describe_choice(comparison: ComparedRuns) -> str:
         tie_break = f", then the {'highest' if second.higher_is_better else 'lowest'} {text.words(second.name)}"
     favoured = "It was chosen on these problems, which favours it"
     if has_methods or pairs.unpaired:
-        best = f"the one with the {highest} mean {primary}{tie_break}"
+        best = f"the one whose mean of {primary} is {highest}{tie_break}"
         return f"the method{no_fork} that most others can be paired with, of these {best}. {favoured}"
     which = f"of the {finished}runs that are no forks, the one" if without_forks else f"the {finished}run"
     return f"{which} with the {highest} {primary}{tie_break}. {favoured}"
