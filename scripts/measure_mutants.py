@@ -5,8 +5,9 @@
 
 TREE is a checkout for nothing else: its files are changed, and put back. First each quick test file runs once, with a
 probe at every sampled place, which says what test evaluates what. Then each mutant runs against the tests that reach
-its place and, if these pass, against the whole of their files; where nothing reaches it, against the files that name
-its module, slow tests too. These lists end at --limit seconds, and leave out what SKIPPED names.
+its place and, if these pass, against the whole of their files; these lists end at --limit seconds. What they let pass
+runs against all tests of the files that import its module or bear its name, slow ones too. SKIPPED names what is left
+out.
 
 The output has a line for each mutant; those in it are not run again. --again OUTPUT runs the survivors of an earlier
 output. cosmic-ray runs one command in a new interpreter for each mutant, mutmut mutates functions without decorators
@@ -194,7 +195,7 @@ class Tests:
             for file, text in self.texts.items()
         }
         reaching = self.reaching[number]
-        if not reaching and mutant.at_import:  # no test shows that it uses a default
+        if mutant.at_import:  # the test that imports the module evaluates a default; those that use it do not
             reaching = [test for test in self.seconds if about[test.partition("::")[0]]]
         near = {test.partition("::")[0] for test in reaching}
         for tests in (reaching, [test for test in self.seconds if test.partition("::")[0] in near]):
@@ -205,9 +206,9 @@ class Tests:
                     chosen.append(test)
             if chosen:
                 yield list(dict.fromkeys(test.partition("::")[0] for test in chosen)), chosen
-        if not reaching:
-            room = [file for file in about if file.startswith(f"tests/{Path(mutant.file).parts[1]}/")]
-            yield [file for file, score in about.items() if score > 1] or room, []
+        room = [file for file in about if file.startswith(f"tests/{Path(mutant.file).parts[1]}/")]
+        named = [file for file, score in about.items() if score > 1]
+        yield sorted(named, key=lambda file: -about[file]) or room, []
 
     def judge(self, number: int, mutant: Mutant, limit: float) -> dict[str, Any]:
         """Run a mutant against what `choose` yields; what fails without it, too, tells nothing."""
