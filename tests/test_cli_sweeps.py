@@ -199,6 +199,15 @@ def test_a_key_goes_to_the_jobs_whose_choice_has_it_and_that_is_said_once(
         drop_inapplicable_keys([[f"method={name}", "method.generations=1"] for name in ("zero_shot", "sft")])
     with pytest.raises(ConfigError, match=r"^method.qqq: unknown key of zero_shot, sft; leave it out$"):
         drop_inapplicable_keys([[f"method={name}", "method.qqq=1"] for name in ("zero_shot", "sft")])
+    caplog.clear()
+    drop_inapplicable_keys(
+        [[f"method={name}", "method.samples=3"] for name in ("zero_shot", "self_consistency", "best_of_n")]
+    )
+    one_alone = "for one of them alone, give hydra.sweeper.variants=[{method: best_of_n, method.samples: ...}]"
+    assert caplog.messages == [
+        "method.samples: only self_consistency, best_of_n have this key; the jobs of zero_shot run without it; "
+        f"{one_alone}"
+    ]
     # of a single method, its own check says which keys there are
     assert drop_inapplicable_keys([["method=zero_shot", "method.x=1"]]) == [["method=zero_shot", "method.x=1"]]
     [sudoku, arithmetic] = drop_inapplicable_keys(

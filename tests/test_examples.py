@@ -32,6 +32,7 @@ from building import composed, task_config
 from evorun.cli.compose import register
 from evorun.cli.composed_jobs import compose_jobs
 from evorun.cli.usage import EXIT_INTERRUPTED
+from evorun.methods.duels.duels import warn_if_no_duels
 from evorun.models.embedded import is_ready
 from evorun.runner import registry
 from evorun.runner.settings import check
@@ -235,6 +236,13 @@ def test_per_problem_methods_run_on_the_example_task(
     for method in ("knockout", "my_duels"):  # what is left does not pay for a duel in both orders
         cost = json.loads((runs[method] / "results.json").read_text())["cost"]["total"]
         assert 2 * (BUDGET - 1) <= cost["calls"] <= 2 * BUDGET
+    small = registry.method_class("my_duels")
+    assert small(small.Config(samples=12)).warnings(13) == warn_if_no_duels(13, 12, "samples", 2) != []
+    assert small(small.Config(samples=12)).warnings(14) == []
+    vote = registry.method_class("my_vote")
+    [line] = vote(vote.Config(samples=5)).warnings(4)
+    assert line == "budget of 4 calls per problem: 5 responses do not fit; lower method.samples to 4"
+    assert vote(vote.Config(samples=5)).warnings(5) == []
 
 
 def check_run(run: Path, method: str) -> None:
@@ -466,7 +474,7 @@ def commands_of(package: Path) -> list[list[str]]:
 def test_the_sweeps_of_written_packages_compose(installed: Installed) -> None:
     for name in ("my_letters", "my_duels"):
         with contextlib.chdir(installed.work / name):
-            first, *_, last = [words for words in commands_of(Path()) if "--config-dir" in words]
+            first, *_, last = [words for words in commands_of(Path()) if words[0] == "--config-dir"]
             budgets = [compose_jobs([*words, "seed=0", "method=duel_evolve"])[0]["budget"] for words in (first, last)]
         limits = [{key: limit for key, limit in budget.items() if key in LIMITS and limit} for budget in budgets]
         assert limits == [{"calls_per_problem": 300}, {"tokens_per_problem": 100_000}]
@@ -481,8 +489,8 @@ def test_the_commands_of_a_written_package_run(name: str, installed: Installed) 
         done = evorun_here(*words, *(() if words[0] == "report" else size), cwd=folder)
         assert done.returncode == 0, done.stderr
     tasks = "task" in WRITTEN[name]
-    assert len(list(folder.glob("outputs/equal_calls/*/results.json"))) == (30 if tasks else 15)  # twice with a task
-    assert len(list(folder.glob("outputs/equal_tokens/*/results.json"))) == 15
+    assert len(list(folder.glob("outputs/equal_calls/*/results.json"))) == (30 if tasks else 20)  # twice with a task
+    assert len(list(folder.glob("outputs/equal_tokens/*/results.json"))) == (15 if tasks else 20)
     for run in folder.glob("outputs/equal_calls/duel_evolve_*"):
         assert max(one["step"] for one in records(run, "steps")) == 4
 

@@ -70,7 +70,12 @@ def _without(group: str, fields: dict[str | None, list[str] | None], jobs: Seque
                 hint = hint_at_key(group, leaf, known)
                 raise ConfigError(f"{key}: unknown key of {names}; {hint}{'else ' if hint else ''}leave it out")
             lacking = ", ".join(str(choice) for choice, keys in fields.items() if keys is not None and leaf not in keys)
-            warnings[f"{key}: only {', '.join(having)} has this key; the jobs of {lacking} run without it"] = None
+            line = f"{key}: only {', '.join(having)} {'has' if len(having) == 1 else 'have'} this key"
+            line += f"; the jobs of {lacking} run without it"
+            if len(having) > 1:
+                arm = f"{{{group}: {having[-1]}, {key}: ...}}"
+                line += f"; for one of them alone, give hydra.sweeper.variants=[{arm}]"
+            warnings[line] = None
         found.append(kept)
     for line in warnings:
         _log.warning(line)
