@@ -83,7 +83,7 @@ class Method(ABC):
     """True when the weights begin anew with each problem of the run."""
     plays_ahead: ClassVar[str | None] = None
     """The role of its rollouts, if it can play a step's rollouts during earlier updates (`training.max_lag`)."""
-    config: Any
+    config: Any = None
     """An instance of `Config`; subclasses may narrow the type."""
 
     def __init__(self, config: Any = None) -> None:
