@@ -158,7 +158,7 @@ def _draw_rubrics(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, S
         panel, strictness, styles, names[1], ("refinements", "share of points given"), (0, 1)
     )
     lines = shared_lines_note(panel, "refinements")
-    about = "By refinement: each rubric of a run scores its responses to the test problems at its last evaluation"
+    about = "By refinement: each rubric scores its run's responses to the last evaluation's problems, as in training"
     partly = f"Rescored: {len(scored)} of {of_runs} runs; means are over these" if len(scored) < of_runs else ""
     alone = any(sum(run.name in scored for run in arm.runs) == 1 for arm in panel.arms)
     single = "The band of a run that stands alone is a 95 % interval over its problems (BCa bootstrap)" if alone else ""
