@@ -248,7 +248,7 @@ def test_an_interrupted_sweep_says_how_each_job_is_and_what_goes_on(tmp_path: Pa
     assert rows == [[f"seed={number}", state] for number, state in enumerate(states)]
     assert done.stdout.splitlines()[-2:] == [
         "failed: seed=1: a",
-        "3 of 4 jobs are not done; continue with: evorun resume 'a sweep'",
+        "3 of 4 jobs are not done; mend what the error names, then continue with: evorun resume 'a sweep'",
     ]
 
 
