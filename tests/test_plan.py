@@ -384,6 +384,7 @@ def test_a_generation_of_gepa_takes_the_validation_problems_that_the_run_has(
     said = capsys.readouterr().out  # prompts that fail their minibatch leave calls for more reflections
     assert "Calls: about, by formula, and retries" in said
     assert "at most" not in said
+    assert "Earlier runs are read below outputs/ of the folder in which evorun plan is called." in said
 
 
 def test_a_budget_of_calls_gives_a_population_its_whole_steps(tmp_path: Path) -> None:

@@ -185,6 +185,8 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
             shutil.rmtree(folder)
             folder.mkdir()
             remove_unused_run_dir(folder.absolute())
+        if unpaid:
+            raise HistoryError(f"{error}; no call was made, and {display(folder)} is removed again") from None
         raise
     if status != "completed":
         return exit_code(status)

@@ -15,6 +15,7 @@ from evorun.reports import text
 from evorun.reports.tables import Cell, Table, figure_columns, word_columns
 from evorun.runner.gpu_plans import make_gpu_table
 from evorun.runner.plan_records import Plan, PlannedArm, PlannedMemory, PlannedRole, UncountedCalls, add_known
+from evorun.runner.planned_differences import OF_EARLIER_RUNS
 from evorun.runner.plans import list_shortfalls, make_plan
 from evorun.runs.formats import counted
 from evorun.runs.stated_studies import StatedStudy, record_study
@@ -22,6 +23,7 @@ from evorun.runs.terminal import Terminal
 
 OUTPUTS = Path("outputs")
 """Folder of earlier runs."""
+_COMPLETION = "completion\n(limit)"
 
 
 def plan(arguments: Sequence[str], console: Terminal) -> int:
@@ -119,6 +121,8 @@ def print_plan(made: Plan, console: Terminal, gpus: Sequence[Gpu] = ()) -> None:
         *_describe_differences([arm for arm in made.arms if arm.stage is None and arm.model != "random"]),
         *made.notes,
     ]
+    if any(OF_EARLIER_RUNS in line for line in lines):
+        lines.append(f"Earlier runs are read below {OUTPUTS}/ of the folder in which evorun plan is called.")
     for line in lines:
         console.print(line)
 
@@ -132,7 +136,7 @@ def _make_table(made: Plan) -> Table:
         [
             *word_columns("arm"),
             *figure_columns("runs", "problems", format=text.count),
-            *figure_columns("calls", "prompt", "completion", format=_compact),
+            *figure_columns("calls", "prompt", _COMPLETION, format=_compact),
             *(figure_columns("price", format=text.dollars) if billed else []),
             *figure_columns(*_name_expected(made), format=_compact),
         ],
@@ -180,7 +184,7 @@ def _make_role_table(made: Plan) -> Table:
     table = Table(
         [
             *word_columns("role", "model"),
-            *figure_columns("calls", "prompt", "completion", format=_compact),
+            *figure_columns("calls", "prompt", _COMPLETION, format=_compact),
             *(figure_columns("price", format=text.dollars) if billed else []),
             *figure_columns(*_name_expected(made), format=_compact),
         ],
@@ -221,7 +225,7 @@ def _describe_tokens(made: Plan) -> str:
         for name, (field, words) in by.items()
     ]
     expected = "; expected: as long as in earlier runs" if _name_expected(made) else ""
-    return f"{'; '.join([*parts, 'completions: each as long as its limit'])}{expected}."
+    return f"{'; '.join([*parts, 'completions: each as long as its limit, far more than most take'])}{expected}."
 
 
 def _describe_calls(made: Plan) -> str:

@@ -1,12 +1,13 @@
 """The figures of results.json beside scores, in words: the same on a page and in a terminal."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from evorun.reports import text
 from evorun.reports.hacking import MONITOR, MONITORS
 from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.runs.manifest import Manifest
 from evorun.runs.schema import Metric
+from evorun.runs.scores import Score, primary_score
 
 SEARCH = {
     "pool_coverage": ("a right candidate in the pool", "problems"),
@@ -33,6 +34,9 @@ JUDGE = {
     "refused_rate": ("judgments that the engine refused", "requests"),
 }
 """Figures of the judge."""
+
+RIGHT_AGAINST_WRONG = ("right won against wrong (chance: 50 %)", "decisive duels of a right and a wrong one")
+"""The judge's agreement on tasks with right and wrong, where no other candidates are unequal."""
 
 RATINGS = {
     "rating_fitness_window": ("rating and measured fitness, within the last window", "system prompts"),
@@ -81,10 +85,15 @@ def describe_figure(name: str) -> str:
     return TRAINING.get(name) or text.words(name)
 
 
+def word_judge(scores: Sequence[Score]) -> dict[str, tuple[str, str]]:
+    """Return the words of `JUDGE` for a task with these scores, the primary one first."""
+    return {**JUDGE, **({"judge_agreement": RIGHT_AGAINST_WRONG} if primary_score(scores).is_correctness else {})}
+
+
 def make_figures_table(
     metrics: Mapping[str, Metric], words: Mapping[str, tuple[str, str]], heading: str = "share", *, page: bool = False
 ) -> Table:
-    """Return a row for each named figure that a run has: `SEARCH`, `JUDGE` (shares) or `RATINGS` (numbers).
+    """Return a row for each named figure that a run has: `SEARCH`, `word_judge` (shares) or `RATINGS` (numbers).
 
     page: name what n counts, too, for which a terminal has no room.
     """

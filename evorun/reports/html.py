@@ -12,7 +12,7 @@ from evorun.reports.browser import BrowserProblem, load_browser
 from evorun.reports.drawing import Drawing, marked_drawings
 from evorun.reports.evolution.section import load_sections
 from evorun.reports.facts import list_facts, list_settings, list_tiles, list_warnings, mark_origins, name_origins
-from evorun.reports.figures import JUDGE, RATINGS, SEARCH, has_judge, make_figures_table, warn_of_indecision
+from evorun.reports.figures import RATINGS, SEARCH, has_judge, make_figures_table, warn_of_indecision, word_judge
 from evorun.reports.generators import draw_generators
 from evorun.reports.island_grid import draw_grid
 from evorun.reports.islands import draw_islands
@@ -163,7 +163,7 @@ def _fill_context(outcome: Outcome, run_dir: Path, problems: Sequence[str] | Non
         "ratings_table": make_figures_table(outcome.metrics, RATINGS, "rank correlation", page=True),
         "search_table": make_figures_table(outcome.metrics, SEARCH, page=True),
         "search_note": _describe_search(outcome, steps),
-        "judge_table": make_figures_table(outcome.metrics, JUDGE, page=True),
+        "judge_table": make_figures_table(outcome.metrics, word_judge(outcome.scores), page=True),
         "judge_warning": warn_of_indecision(outcome.metrics),
         "has_judge": has_judge(outcome.manifest),
         "gradient_clipping": describe_gradient_clipping(curves.training),

@@ -175,7 +175,9 @@ def make_cost_table(outcome: Outcome) -> Table:
     if (of_gpus := outcome.gpu_dollars) is not None:
         took.append(f"{text.dollars(of_gpus)} of GPUs at {text.dollars(outcome.gpu_hour)} an hour each")
     if outcome.sequential_tokens is not None:
-        took.append(f"{text.count(outcome.sequential_tokens)} sequential tokens per problem")
+        took.append(
+            f"{text.count(outcome.sequential_tokens)} sequential tokens per problem (of calls at once, the longest)"
+        )
     if outcome.price_date is not None:
         took.append(f"prices of {outcome.price_date}")
     cached = any(spent.cached_tokens for spent in outcome.cost.values())

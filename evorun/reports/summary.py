@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 from evorun.reports import text
 from evorun.reports.facts import is_remark, list_warnings
-from evorun.reports.figures import JUDGE, RATINGS, SEARCH, describe_figure, describe_share_intervals, make_figures_table
+from evorun.reports.figures import (
+    JUDGE,
+    RATINGS,
+    SEARCH,
+    describe_figure,
+    describe_share_intervals,
+    make_figures_table,
+    word_judge,
+)
 from evorun.reports.overview import Outcome, load_outcome
 from evorun.reports.run_tables import (
     make_cost_table,
@@ -121,7 +129,7 @@ def _make_effect_table(
 
 
 def _make_diagnostics_table(outcome: Outcome) -> Table:
-    search, judge = (make_figures_table(outcome.metrics, words) for words in (SEARCH, JUDGE))
+    search, judge = (make_figures_table(outcome.metrics, words) for words in (SEARCH, word_judge(outcome.scores)))
     # without intervals: texts of one problem are not independent, and those above are over problems
     shares = {**_compute_savings(outcome), **_compute_losses(outcome)}
     losses = [(name, percent(share.value), None, share.n) for name, share in shares.items() if share.n]

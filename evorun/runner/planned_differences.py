@@ -10,6 +10,7 @@ from evorun.runs.scores import Score
 from evorun.runs.statistics import Spread, estimate_spread, smallest_difference, worst_spread
 
 UNPAIRED = "; runs of two methods usually give a smaller one"
+OF_EARLIER_RUNS = "is recorded below outputs"
 SEEDS_AGREE = "; larger where seeds disagree on a problem"
 
 
@@ -67,6 +68,6 @@ def _find_spread(score: Score, config: RunConfig, recorded: Recorded) -> tuple[S
             variance = ((metric.ci95[1] - metric.ci95[0]) / (2 * 1.96)) ** 2 * metric.n
             return Spread(problem=2 * variance), f"by the interval of {about} on {metric.n} problems"
     if score.low is None or score.high is None:
-        return None, f"{score.name} has no bounds, and no run on {task} is recorded below outputs"
-    note = f"by the largest spread that {score.name} can have, since no run on {task} is recorded below outputs"
+        return None, f"{score.name} has no bounds, and no run on {task} {OF_EARLIER_RUNS}"
+    note = f"by the largest spread that {score.name} can have, since no run on {task} {OF_EARLIER_RUNS}"
     return worst_spread(score.low, score.high), note + ("" if score.rate else "; far less if scores are by degrees")

@@ -137,7 +137,9 @@ def test_what_the_search_found_and_the_judge_chose_is_a_table_of_means_over_seed
         ["lyria", "4.50", "60.0 %", "75.0 %", "60.0 %"],
         ["zero_shot", "\u2013", "25.0 %", "\u2013", "\u2013"],
     ]
-    assert "With several seeds, both are means over them, so that their product need not" in search_note(comparison)
+    note = search_note(comparison)
+    assert "With several seeds, both are means over them, so that their product need not" in note
+    assert "duels between a correct and an incorrect candidate that the correct one won" in note
     # single runs have theirs
     assert [row[1:3] for row in make_search_table(comparison.run_rows).shown()[:2]] == [
         ["4", "50.0 %"],
@@ -184,6 +186,7 @@ def test_an_end_by_the_budget_is_said_once_and_its_generations_have_a_column(tmp
     assert line.startswith("lyria: The budget, not the number of generations, ended the search. ")
     reached_by = {row[0]: row[1] for row in make_search_table([*comparison.rows, *comparison.run_rows]).shown()}
     assert reached_by["lyria"] == "4 of 15"
+    assert "Generation reached: N of M where the settings plan M; a method without such a" in search_note(comparison)
     assert reached_by["lyria, seed 1"] == "5 of 15"
     assert reached_by["zero_shot"] == "\u2013"
 

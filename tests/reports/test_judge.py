@@ -48,10 +48,13 @@ def test_decisive_shares_are_of_each_step_and_their_intervals_draw_problems_agai
 def test_a_page_has_one_interval_for_a_figure(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     results = json.loads((run / "results.json").read_text())
+    results["metrics"]["judge_agreement"] = {"value": 0.7, "ci95": None, "n": 10}
     results["metrics"]["decisive_rate"] |= {"value": 0.5, "ci95": [0.123, 0.877]}
     (run / "results.json").write_text(json.dumps(results))
     page = write_report(run).read_text()
     assert "12.3 to 87.7 %" in page
+    assert "<td>Right won against wrong (chance: 50 %)" in page
+    assert "10 decisive duels of a right and a wrong one" in page
     assert "Intervals are over problems, whatever n counts: texts and duels of one problem are not independent" in page
 
 

@@ -66,19 +66,25 @@ def describe_place_of_reported(comparison: ComparedRuns) -> str | None:
 
 def search_note(comparison: ComparedRuns) -> str:
     """Explain the columns of the search and the judge."""
+    unequal = "unequal candidates that the better"
+    if all(primary.is_correctness for primary in comparison.primaries):
+        unequal = "a correct and an incorrect candidate that the correct"
     explained = {
         ANSWERED: "Candidates answered: the share of all candidates with an answer; a refused request gives none.",
         "parsable_rate": "Parsable texts: the share of all texts received, retries included.",
         "pool_coverage": "Pool coverage: the share of problems with any correct candidate. Choice given coverage: the "
         "share of these whose final answer was correct. With several seeds, both are means over them, so that their "
         "product need not be the accuracy.",
-        "judge_agreement": "Judge agreement: the share of decisive duels between unequal candidates that the better "
-        "one won.",
+        "judge_agreement": f"Judge agreement: the share of decisive duels between {unequal} one won.",
         "posterior_auc": "Posterior AUC: how often a correct candidate has a higher posterior mean than an incorrect "
-        "one of the same problem.",
+        "one of the same problem; methods that give no standard deviations have none.",
     }
     shown = {name for row in comparison.rows for name, metric in row.metrics.items() if metric.value is not None}
-    return " ".join(sentence for name, sentence in explained.items() if name in shown)
+    sentences = [sentence for name, sentence in explained.items() if name in shown]
+    if any(row.planned is not None and row.generation < row.planned for row in comparison.rows):
+        reached = f"{comparison.step.capitalize()} reached: N of M where the settings plan M"
+        sentences.append(f"{reached}; a method without such a number goes on until its budget ends.")
+    return " ".join(sentences)
 
 
 def shared_line(comparison: ComparedRuns) -> str:

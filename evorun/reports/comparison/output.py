@@ -56,9 +56,12 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
         explained += [notes.SCORE_PAIRS_NOTE] if scores.rows else []
     for unpaired in pairs.unpaired:
         console.print(notes.unpaired_line(unpaired), style="yellow")
+    console.print_table(tables.make_scores_table(comparison.rows, comparison.omitted_scores).to_rich())
+    search = tables.make_search_table(comparison.rows, comparison.step)
+    console.print_table(search.to_rich())
+    if search.rows and (explanation := notes.search_note(comparison)):
+        console.print(explanation)
     for table in (
-        tables.make_scores_table(comparison.rows, comparison.omitted_scores),
-        tables.make_search_table(comparison.rows, comparison.step),
         tables.make_reported_strata_table(comparison),
         tables.make_reported_steps_table(comparison),
     ):
