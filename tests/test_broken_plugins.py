@@ -229,7 +229,7 @@ def test_a_refused_resume_leaves_the_folder_as_it_was(tmp_path: Path, monkeypatc
     parts = sys.modules["failing_parts"]
     source = Path(str(parts.__file__))
     warning = "the code of method=changing has changed since the run began"
-    for _ in range(2):  # the second time, too
+    for number in (1, 2):
         with monkeypatch.context() as patch:
             for name, value in {"before": (7, 8), "tokens": 32, "fails": False}.items():  # new calls come first
                 patch.setattr(parts.Changing, name, value)
@@ -242,7 +242,12 @@ def test_a_refused_resume_leaves_the_folder_as_it_was(tmp_path: Path, monkeypatc
         said = done.stderr.splitlines()[-1]
         assert "'generate' 0 in step 1 of sample/" in said
         assert "put the former ones back and resume, or start a new run; changed since: the code of method=" in said
-        assert said.endswith("the folder is as it was before this resume, without the 2 calls that it made")
+        kept = f"journal_refused_{number}.sqlite"
+        assert said.endswith(f"the folder is as it was before this resume; the 2 calls that it made are in {kept}")
+        assert [effect.key for effect in read_journal(run / kept)][:2] == [
+            effect.key for effect in read_journal(run / "journal.sqlite")
+        ]
+        assert len(list(read_journal(run / kept))) == 4
         assert look() == before
         shown = evorun_here("status", "run", cwd=tmp_path).stdout
         assert "put the former ones back and resume" in shown

@@ -103,6 +103,7 @@ OTHERS = {
     "journal.sqlite": "Every effect; its tables `keys`, `results`, `requests` and `texts` hold compressed blocks with "
     "checksums. `evorun.runs.journal_reader.read_journal` yields each: `key`, `digest` (of the request), `request` and "
     "`result` (JSON, to the byte), `usage` and `seconds`.",
+    "journal_refused_N.sqlite": "A copy of the journal with the calls of the N-th refused resume that made any.",
     ".hydra/config.yaml, .hydra/overrides.yaml": "Configuration and overrides, as Hydra writes them.",
     ".lock": "Held by the process that works on the run; empty.",
     "evorun.log": "The program's log.",

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ HYDRA = ".hydra"
 RESULTS = "results.json"
 REPORT = "report.html"
 LOCK = ".lock"
+REFUSED_JOURNAL = "journal_refused_{}.sqlite"
+"""A copy of the journal with the calls of a refused resume; runs read the journal alone."""
 """Held by the process that works on a run, or carries out a sweep."""
 TOURNAMENT = "tournament.json"
 PROBLEMS = "problems.jsonl"
@@ -352,13 +355,15 @@ class RunDirectory:
         Return the error with the changes that are known.
         """
         assert self._earlier is not None  # noqa: S101 - the run is a resumed one
-        calls = self.journal.discard_new()
+        copies = (self.path / REFUSED_JOURNAL.format(number) for number in itertools.count(1))
+        copy = next(path for path in copies if not path.exists())
+        calls = self.journal.set_aside_new(copy)
         for records in self._records.values():
             records.discard_new()
         for file, content in self._replaced.items():
             write_atomically(file, content)
         named = f"; changed since: {', '.join(self._changes)}" if self._changes else ""
-        removed = f", without the {counted(calls, 'call')} that it made" if calls else ""
+        removed = f"; the {counted(calls, 'call')} that it made are in {copy.name}" if calls else ""
         said = type(error)(f"{error}{named}; the folder is as it was before this resume{removed}")
         self.manifest, self.manifest.status, self.manifest.error = self._earlier, "failed", str(said)
         self.manifest.ended, self.manifest.files = self.manifest.ended or current_time(), {}

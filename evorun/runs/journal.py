@@ -187,15 +187,18 @@ class Journal:
         """True once this process has recorded an effect."""
         return self._recorded > self._opened_with
 
-    def discard_new(self) -> int:
+    def set_aside_new(self, copy: Path) -> int:
         """Remove the effects that this process recorded, and return the number of model calls among them.
 
-        Only `close` may follow. Raises RunDirectoryError when the file cannot be written.
+        copy: where the journal with them is kept, if there are such calls, since they may have been paid for. Only
+        `close` may follow. Raises RunDirectoryError when a file cannot be written.
         """
         self._stop_writing()
         new = range(self._opened_with, self._reader.count())
         calls = sum(self._reader.spent(number)[0] is not None for number in new)
         try:
+            if calls:
+                self._connection.execute("VACUUM INTO ?", (str(copy),))
             truncate(self._connection, self._ends)
         except sqlite3.Error as error:
             raise RunDirectoryError(f"cannot write {self.path}: {_reason(error, self.path)}") from error
