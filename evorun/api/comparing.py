@@ -160,21 +160,24 @@ class Comparison:
         return "".join([*shown, lines])
 
 
-def compare(runs: Place | Sequence[Place], against: str | PathLike[str] | Run | None = None) -> Comparison:
+def compare(
+    runs: Place | Sequence[Place], against: str | PathLike[str] | Run | None = None, score: str | None = None
+) -> Comparison:
     """Compare runs, each with the reference of its group: runs of the same task, model and seed.
 
     Args:
         runs: what `load` takes or returns; at least two runs.
         against: the reference: a run or its folder, or the name of a method or of a row. By default the best one.
+        score: the name of the score that ranks the runs and is tested. By default each task's primary one.
 
     Raises:
         RunDirectoryError: for a folder without runs.
         DataError: for a run that cannot be read.
-        ConfigError: for fewer than two runs, and where `against` is none of them.
+        ConfigError: for fewer than two runs, where `against` is none of them, and where a run lacks the score.
     """
     loaded = load(runs)
     folders = [loaded.path] if isinstance(loaded, Run) else [run.path for run in loaded]
     if len(folders) < 2:
         raise ConfigError(f"expected two runs or more to compare, got {len(folders)}")
     reference = against.path if isinstance(against, Run) else against
-    return Comparison(reports.compare(folders, str(reference) if isinstance(reference, PathLike) else reference))
+    return Comparison(reports.compare(folders, str(reference) if isinstance(reference, PathLike) else reference, score))

@@ -119,13 +119,13 @@ USAGES = {
         "verbs:report",
         "evorun report RUN_DIR... [--against=RUN_DIR|NAME]",
         "print tables, write report.html, compare several runs",
-        "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR|NAME] [--output=FILE.html] [--overwrite] "
-        "[--export=FOLDER] [--json]",
+        "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR|NAME] [--score=NAME] [--output=FILE.html] "
+        "[--overwrite] [--export=FOLDER] [--json]",
         "Prints the tables of a run or tournament and writes RUN_DIR/report.html. A run's shows the problems named\n"
         "by --problem, or a selection. Several runs, or a sweep's folder, also get a page that compares them:\n"
         "--output, by default comparison.html in their common folder. Each method is compared with that of --against,\n"
-        "by default the best one, over runs of the same task, model and seed. --export also writes figures (SVG, PDF)\n"
-        "and tables (CSV).\n"
+        "by default the best one, over runs of the same task, model and seed. --score names the score that ranks them\n"
+        "and is tested, by default the task's primary one. --export also writes figures (SVG, PDF) and tables (CSV).\n"
         "--output and --export must lie outside run directories; --overwrite replaces existing files. --json prints\n"
         "the figures as a document.",
     ),

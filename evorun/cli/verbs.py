@@ -76,7 +76,7 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     from evorun.runs.sweeps import describe_unfinished
 
     given: list[Path] = []
-    options: dict[str, list[str]] = {"--problem": [], "--against": [], "--output": [], "--export": []}
+    options: dict[str, list[str]] = {"--problem": [], "--against": [], "--score": [], "--output": [], "--export": []}
     overwrite, as_json = "--overwrite" in arguments, JSON in arguments
     rest = iter(word for word in arguments if word not in ("--overwrite", JSON))
     for argument in rest:
@@ -88,8 +88,8 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         else:
             _expect(not argument.startswith("-"), "report", arguments)
             given.append(Path(argument))
-    problems, against, output, exported = options.values()
-    _expect(bool(given) and max(len(against), len(output), len(exported)) <= 1, "report", arguments)
+    problems, against, scores, output, exported = options.values()
+    _expect(bool(given) and max(map(len, (against, scores, output, exported))) <= 1, "report", arguments)
     _expect(all(name.endswith(".html") for name in output), "report", arguments)
     if len(given) == 1 and (given[0] / TOURNAMENT).exists():
         from evorun.cli.tournament import report_tournament
@@ -110,8 +110,8 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         report_rejudge(given[0], console)
         return 0
     folders = run_folders(given)
-    if len(folders) == 1 and (against or output):
-        raise ConfigError("expected several runs for --against and --output, got one")
+    if len(folders) == 1 and (against or scores or output):
+        raise ConfigError("expected several runs for --against, --score and --output, got one")
     for name in exported:
         refuse_folder_of_records("--export", Path(name))
         if Path(name).exists() and not Path(name).is_dir():
@@ -142,7 +142,8 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     # Render all pages before writing the first: an error then leaves every report unchanged.
     with showing_progress() as progress:  # the comparison first, as a wrong reference is found by then
         comparing = progress.add_task("comparing the runs", total=None)
-        compared = comparison.compare(progress.track(folders, description="reading the runs"), *against)
+        reading = progress.track(folders, description="reading the runs")
+        compared = comparison.compare(reading, next(iter(against), None), next(iter(scores), None))
         progress.update(comparing, total=1, completed=1)
         drawing = progress.track(outdated, description="drawing the page of each run")
         pages = [render_report(folder, problems or None) for folder in drawing]

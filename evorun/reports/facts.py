@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from evorun.reports import text
-from evorun.reports.overview import Outcome
+from evorun.reports.overview import Outcome, find_crossover_rate
 from evorun.reports.tables import show_figure
 from evorun.reports.training import MANY_CUT
 from evorun.runs.aggregates import Aggregates
@@ -78,6 +78,17 @@ def describe_unevolved(outcome: Outcome) -> str | None:
         f"Never left generation 0: the budget{' of ' if limits else ''}{' and '.join(limits)} ended before the first "
         "step of evolution"
         + (f"; generation 0 takes up to {text.count(needed)} calls per problem." if needed is not None else ".")
+    )
+
+
+def describe_missing_crossovers(outcome: Outcome) -> str | None:
+    """Say that a finished run made no crossover though it might have; None otherwise."""
+    rate = find_crossover_rate(outcome.manifest.config)
+    if not rate or outcome.crossovers != 0 or not outcome.finished:
+        return None
+    return (
+        f"No crossover: the run made none, although method.crossover_rate is {rate:g}. Each step draws whether to make "
+        "one, and needs another prompt that did best on a problem; more steps or a higher rate give more."
     )
 
 
@@ -159,6 +170,8 @@ def list_warnings(outcome: Outcome) -> list[str]:
             "reasons of duels say why."
         )
     found += outcome.divergence
+    if (uncrossed := describe_missing_crossovers(outcome)) is not None:
+        found.append(uncrossed)
     if (lost := describe_cut_texts(outcome)) is not None:
         found.append(lost)
     found += outcome.hacking.lines if outcome.hacking is not None else []

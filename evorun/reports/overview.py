@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from evorun.errors import JournalError, RunDirectoryError
 from evorun.models.base import Wasted
 from evorun.reports.hacking import Hacking, find_hacking, has_rubric_rewards
 from evorun.reports.missing import find_missing_records
+from evorun.reports.population import count_crossovers
 from evorun.reports.training import find_negligible_training, find_training_failures
 from evorun.runs.aggregates import Aggregates, count_aggregates, read_aggregates
 from evorun.runs.checksums import changed_files
@@ -87,6 +89,8 @@ class Outcome:
     """A line for each sign that training failed or changed nothing."""
     hacking: Hacking | None
     """Signs that its reward was hacked; None without rubric rewards."""
+    crossovers: int | None
+    """System prompts made by crossover; None for methods that have no such operator."""
     unread: Sequence[str]
     """Files that were neither read nor compared with their checksums, since nothing of them is shown."""
 
@@ -135,7 +139,7 @@ class Outcome:
     def second(self) -> Score | None:
         """The second score that the task declares: it orders runs that are equal in the primary one."""
         names = [score.name for score in self.manifest.scores[1:2]]
-        return next((score for score in self.scores if score.name in names), None)
+        return next((score for score in self.other_scores if score.name in names), None)
 
 
 @dataclass(frozen=True)
@@ -222,8 +226,18 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
             *(find_negligible_training(manifest.config, training) if finished else ()),
         ],
         hacking=find_hacking(manifest, training, steps),
+        crossovers=count_crossovers(run_dir) if training and find_crossover_rate(manifest.config) is not None else None,
         unread=unread,
     )
+
+
+def find_crossover_rate(config: Mapping[str, Any]) -> float | None:
+    """Return the probability of a crossover per step, 0 where nothing evolves; None where a method has no crossover."""
+    method = config.get("method")
+    rate = method.get("crossover_rate") if isinstance(method, Mapping) else None
+    if not isinstance(method, Mapping) or not isinstance(rate, int | float):
+        return None
+    return rate if method.get("evolve", True) else 0.0
 
 
 def _find_sequential_tokens(run_dir: Path) -> float | None:

@@ -92,6 +92,17 @@ def load_population(run_dir: Path) -> Population | None:
     return Population(members, dict(courses), scores, parents)
 
 
+class _Made(msgspec.Struct):
+    problem: str
+    operator: str
+
+
+def count_crossovers(run_dir: Path) -> int:
+    """Count the candidates that serve all problems and were made by crossover. Raises DataError."""
+    made = read_records(run_dir / "candidates.jsonl", _Made)
+    return sum((one.problem, one.operator) == (SHARED, "crossover") for one in made)
+
+
 class RolloutSummary(NamedTuple):
     """The rollouts under one system prompt, or those that one rubric scored."""
 

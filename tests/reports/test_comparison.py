@@ -858,6 +858,23 @@ def test_scores_are_paired_on_the_same_problems(tmp_path: Path) -> None:
     assert pair.p == 1
 
 
+def test_another_score_than_the_primary_one_ranks_and_is_tested(tmp_path: Path) -> None:
+    right = [True, *NONE_RIGHT[1:]]
+    both = {"penalised_score": SCORES["poor"], "missing_cities": [0.0] * 10}
+    accurate = write_method(tmp_path / "a", right, method="best_of_n", scores=both, declared=PUZZLE)
+    runs = [accurate, _scored(tmp_path / "b", "lyria", SCORES["good"])]
+    assert _names(compare(runs)) == ["best_of_n", "lyria"]
+    comparison = compare(runs, score="penalised_score")
+    assert _names(comparison) == ["lyria", "best_of_n"]
+    (pair,) = comparison.pairs.pairs
+    assert (pair.primary.name, pair.reference) == ("penalised_score", "lyria")
+    assert pair.p == pytest.approx(stats.ttest_rel(SCORES["poor"], SCORES["good"]).pvalue)
+    assert _other(pair, "accuracy").difference == pytest.approx(0.1)
+    assert {"accuracy", "penalised_score"} <= comparison.runs[0].curves.keys()
+    with pytest.raises(ConfigError, match=r"--score: expected a score of all runs, got speed; .*has accuracy, pen"):
+        compare(runs, score="speed")
+
+
 def test_an_unfinished_runs_scores_are_paired_on_what_both_have_ended(tmp_path: Path) -> None:
     runs = [
         _scored(tmp_path / "a", "best_of_n", SCORES["poor"], ended=4, steps=2),

@@ -13,8 +13,9 @@ from rubric_fixture import RubricSpec, write_rubric_run
 
 from evorun.reports.comparison import compare
 from evorun.reports.comparison.evolution import collect_evolved_texts, compare_lines
+from evorun.reports.comparison.notes import search_note
 from evorun.reports.comparison.output import write_comparison
-from evorun.reports.comparison.tables import make_run_cost_table
+from evorun.reports.comparison.tables import make_run_cost_table, make_search_table
 
 pytestmark = pytest.mark.usefixtures("drawn_figures")
 
@@ -61,6 +62,29 @@ def test_the_best_prompt_of_each_run_stands_beside_the_others_and_stays_a_text(t
     lines = [line for one in found for line in one.text.split("\n") if "<" in line]
     assert lines
     assert all(line in page.text for line in lines)
+
+
+def test_crossovers_are_counted_and_a_run_without_any_is_warned_of(tmp_path: Path) -> None:
+    # the fixture makes one in every fourth step
+    runs = [
+        (0, 8, {"crossover_rate": 0.2}),
+        (1, 3, {"crossover_rate": 0.2}),
+        (0, 3, {"crossover_rate": 0.0}),
+        (1, 3, {"crossover_rate": 0.2, "evolve": False}),
+    ]
+    folders = []
+    for number, (seed, steps, method) in enumerate(runs):
+        folders.append(write_evolution(tmp_path / f"{number}", EvolutionSpec(steps=steps, seed=seed)))
+        edit_manifest(folders[-1], seed=seed, config={"method": {"name": "espl", **method}, "seed": seed})
+    comparison = compare(folders)
+    table = make_search_table(comparison.rows)
+    per_run = list(table.headings).index("crossovers\nper run")
+    assert sorted(str(row[per_run]) for row in table.rows) == ["0", "0", "1"]
+    assert "Crossovers per run: " in search_note(comparison)
+    (warning,) = (line for line in comparison.warnings if "No crossover: " in line)
+    warned = next(run for run in comparison.runs if run.outcome.run_dir == folders[1])
+    assert warning.startswith(f"{warned.name}: No crossover: ")
+    assert "method.crossover_rate is 0.2" in warning
 
 
 def test_last_rubrics_are_compared_key_by_key(tmp_path: Path) -> None:

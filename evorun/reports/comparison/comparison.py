@@ -26,6 +26,7 @@ from evorun.reports.comparison.study import StudyReport, find_control, report_st
 from evorun.reports.facts import (
     SIMULATED_LINE,
     describe_early_ends,
+    describe_missing_crossovers,
     describe_unevolved,
     list_warnings,
     note_equal_calls,
@@ -223,16 +224,18 @@ def find_shared_facts(rows: Sequence[Row]) -> dict[str, str]:
     return {name: value for name, value in first.items() if all(row.facts[name] == value for row in compared)}
 
 
-def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> ComparedRuns:
+def compare(run_dirs: Iterable[Path], against: Path | str | None = None, score: str | None = None) -> ComparedRuns:
     """Compare two runs or more, each with the reference of its group.
 
     The reference is the run `against` (its folder, the name of a row, or that of a method or a paper's arm with one row
     per task), in other groups the same method with the same settings; by default the control of the study that the runs
-    record, or else it is chosen (see `make_groups`).
+    record, or else it is chosen (see `make_groups`). score: the name of the score that ranks and is tested; by default
+    each task's primary one.
 
-    Raises RunDirectoryError or DataError for a run that cannot be read, ConfigError when `against` is none of them.
+    Raises RunDirectoryError or DataError for a run that cannot be read, ConfigError when `against` is none of them or a
+    run lacks the score.
     """
-    loaded = load_runs(run_dirs)
+    loaded = load_runs(run_dirs, score)
     arms = group_into_arms(loaded)
     runs = [run for arm in arms for run in arm.runs]
     reference = find_control(runs) if against is None else _find_reference(arms, against)
@@ -334,6 +337,8 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
                 step = run.outcome.step_name
                 line = f"The budget, not the number of {step}s, ended the search."
                 line += f" {note_equal_calls(run.outcome)}" if step == "generation" else ""
+            if line == describe_missing_crossovers(run.outcome) and run.is_baseline:  # random answers differ by chance
+                continue
             if line == SIMULATED_LINE:
                 if run.is_baseline:  # whose name says so
                     continue

@@ -39,7 +39,8 @@ _OVER_SEEDS = (
 SCORE_PAIRS_NOTE = (
     "Difference: the run's mean minus the reference's. Intervals are as above, not adjusted for multiple comparisons; "
     "of single runs they are BCa bootstraps over problems. There is none where all problems differ by the same amount. "
-    "Higher, lower: the number of problems on which the run's score is higher or lower, whichever is better."
+    "Higher, lower: the number of problems, counted for each seed, on which the run's score is higher or lower, "
+    "whichever is better."
 )
 """Explains the columns of the scores of pairs."""
 SEQUENTIAL_NOTE = (
@@ -61,7 +62,11 @@ def describe_place_of_reported(comparison: ComparedRuns) -> str | None:
     if not scores or any(score.name in reported for score in comparison.primaries):
         return None
     named = " and ".join(scores)
-    return f"The paper's figures are of {named}, not of {primary_words(comparison)}: the table of scores has them."
+    tested = next(score.name for score in comparison.other_scores if score.name in reported)
+    return (
+        f"The paper's figures are of {named}, not of {primary_words(comparison)}: the table of scores has them, and "
+        f"--score={tested} tests {text.words(tested)} instead of {primary_words(comparison)}."
+    )
 
 
 def search_note(comparison: ComparedRuns) -> str:
@@ -84,6 +89,8 @@ def search_note(comparison: ComparedRuns) -> str:
     if any(row.planned is not None and row.generation < row.planned for row in comparison.rows):
         reached = f"{comparison.step.capitalize()} reached: N of M where the settings plan M"
         sentences.append(f"{reached}; a method without such a number goes on until its budget ends.")
+    if any(row.crossovers is not None for row in comparison.rows):
+        sentences.insert(0, "Crossovers per run: system prompts made by crossover, the mean over an arm's runs.")
     return " ".join(sentences)
 
 

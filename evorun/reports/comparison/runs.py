@@ -3,18 +3,20 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
+from evorun.errors import ConfigError
 from evorun.reports.comparison.names import get_policy, get_setup, is_random_baseline, join_parts, name_parts
 from evorun.reports.comparison.reported import ReportedFigures, find_reported
 from evorun.reports.facts import name_origins
 from evorun.reports.overview import Outcome, load_curves, load_outcome
 from evorun.runs.directory import PROBLEMS, find_recording
 from evorun.runs.manifest import Manifest
+from evorun.runs.paths import display
 from evorun.runs.reading import read_records, read_steps_without_texts
 from evorun.runs.schema import Metric, MetricPoint
 from evorun.runs.scores import Score
@@ -144,10 +146,24 @@ class Run:
         return [*self.origins, *(caveat for caveat, holds in ends.items() if holds)]
 
 
-def load_runs(run_dirs: Iterable[Path]) -> list[Run]:
-    """Read the runs, in order. Raises RunDirectoryError or DataError."""
+def load_runs(run_dirs: Iterable[Path], score: str | None = None) -> list[Run]:
+    """Read the runs, in order. score: the name of the score to rank and test by; by default each task's primary one.
+
+    Raises RunDirectoryError or DataError, and ConfigError where a run lacks the score.
+    """
     outcomes = [load_outcome(run_dir, shows_records=False) for run_dir in run_dirs]
+    if score is not None:
+        outcomes = [_rank_by(score, outcome) for outcome in outcomes]
     return [_load_run(parts, outcome) for parts, outcome in zip(name_parts(outcomes), outcomes, strict=True)]
+
+
+def _rank_by(name: str, outcome: Outcome) -> Outcome:
+    """Return the figures with the score of that name as the primary one. Raises ConfigError where there is none."""
+    chosen = [score for score in outcome.scores if score.name == name]
+    if not chosen:
+        names = ", ".join(score.name for score in outcome.scores)
+        raise ConfigError(f"--score: expected a score of all runs, got {name}; {display(outcome.run_dir)} has {names}")
+    return replace(outcome, scores=[*chosen, *(score for score in outcome.scores if score.name != name)])
 
 
 def _load_run(parts: Mapping[str, str], outcome: Outcome) -> Run:
@@ -156,11 +172,12 @@ def _load_run(parts: Mapping[str, str], outcome: Outcome) -> Run:
     ids = {record.problem for record in read_records(outcome.run_dir / PROBLEMS, _ProblemId)}
     manifest = outcome.manifest
     curves = load_curves(outcome, steps)
+    declared = manifest.scores[0].name
     return Run(
         parts=parts,
         outcome=outcome,
         problems=frozenset(ids),
-        curves={outcome.primary.name: curves.series.get(outcome.primary.name, []), **curves.scores},
+        curves={declared: curves.series.get(declared, []), **curves.scores},
         training=curves.training,
         problems_per_cost=curves.problems,
         cost=_average_cost(outcome),

@@ -107,6 +107,7 @@ def make_search_table(rows: Sequence[Row], step: str = "generation") -> Table:
             {
                 "run": row.name,
                 f"{step}\nreached": reached if row.generation > 0 else None,
+                "crossovers\nper run": None if row.crossovers is None else f"{row.crossovers:.3g}",
                 **{heading: None if share is None else text.percent(share) for heading, share in shares.items()},
             }
         )
