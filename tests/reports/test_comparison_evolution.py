@@ -66,14 +66,14 @@ def test_the_best_prompt_of_each_run_stands_beside_the_others_and_stays_a_text(t
 
 def test_crossovers_are_counted_and_a_run_without_any_is_warned_of(tmp_path: Path) -> None:
     # the fixture makes one in every fourth step
-    runs = [
+    settings: list[tuple[int, int, dict[str, float]]] = [
         (0, 8, {"crossover_rate": 0.2}),
         (1, 3, {"crossover_rate": 0.2}),
         (0, 3, {"crossover_rate": 0.0}),
         (1, 3, {"crossover_rate": 0.2, "evolve": False}),
     ]
     folders = []
-    for number, (seed, steps, method) in enumerate(runs):
+    for number, (seed, steps, method) in enumerate(settings):
         folders.append(write_evolution(tmp_path / f"{number}", EvolutionSpec(steps=steps, seed=seed)))
         edit_manifest(folders[-1], seed=seed, config={"method": {"name": "espl", **method}, "seed": seed})
     comparison = compare(folders)

@@ -252,7 +252,7 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
         beside = "".join(f"; against {step}s it stands beside them, on a dotted line" for step in steps)
         sentences.append(f"A method with a single step is a mark with its 95 % interval{over}{beside}.")
     if has_seeds:
-        sentences.append("Intervals in tables are over seeds and problems: they answer another question.")
+        sentences.append("Intervals in tables are over seeds and problems: they are about other problems, too.")
     if any(arm.is_baseline for panel in panels for arm in panel.arms):
         sentences.append("Grey dashed lines are random baselines: the final scores of random answers.")
     return " ".join([*sentences, *(["Calls and tokens so far include all roles."] if costs else [])])
