@@ -1,5 +1,6 @@
 """Whole runs with simulated models: what is rewarded, what is graded, and who gets to see what is right."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_a_run_says_where_a_simulated_model_is_worse_than_random(
     few = ("method=zero_shot", "task=billsum", "task.source=sample", "engine.skill=0.1")
     simulated_run(tmp_path / "run", *few, *settings)
     log = (tmp_path / "run" / "evorun.log").read_text()
-    assert ("answers score worse (rouge1) than those of model=random" in log) is told
+    assert bool(re.search(r"simulated answers score [.\d]+ \(rouge1\) .* those of model=random [.\d]+", log)) is told
 
 
 @pytest.mark.parametrize("method", ["gepa", "espl", "ppo"])
