@@ -216,7 +216,10 @@ def test_figures_of_simulated_runs_say_so_and_a_papers_score_has_its_own(tmp_pat
     assert [name for name, svg in figures.items() if "simulated" not in svg.text.split()] == []
     assert [name for name in figures if name.startswith("final-")] == ["final-accuracy", "final-style", "final-length"]
     assert [name for name, svg in figures.items() if "diamonds" in svg.text] == ["final-length"]
-    said = "The paper's figures are of length, not of accuracy: the table of scores has them."
+    said = (
+        "The paper's figures are of length, not of accuracy: the table of scores has them, and --score=length tests "
+        "length instead of accuracy."
+    )
     assert describe_place_of_reported(comparison) == said
     assert "reported" not in make_main_table(comparison, comparison.rows, [], []).headings
 
