@@ -1,5 +1,6 @@
 """`evorun plan`: its calls against the journal of a run of that size, its price against arithmetic with fractions."""
 
+import itertools
 import json
 import math
 import shutil
@@ -26,6 +27,7 @@ from evorun.runner.settings import check
 from evorun.runner.stages import name_stage, run_digest
 from evorun.runner.student import teacher_composition
 from evorun.runner.trials import Asked, Trial
+from evorun.runs.crossed import crossed_mean
 from evorun.runs.directory import identity
 from evorun.runs.statistics import estimate_spread, smallest_difference, worst_spread
 from evorun.runs.terminal import Terminal
@@ -196,7 +198,7 @@ def test_recorded_pairs_of_runs_give_the_spread_of_their_differences(
     assert spread.rest > 0
     for arm in make_plan(compose_jobs(["-m", *words, "seed=0,1,2"]), tmp_path / "outputs").arms:
         assert sorted(arm.difference_pair) == ["self_consistency", "zero_shot"]
-        assert arm.difference_note == "from earlier runs at this budget on 6 problems x 2 seeds"
+        assert arm.difference_note == "from earlier runs at these settings on 6 problems x 2 seeds"
         assert arm.smallest_difference == pytest.approx(smallest_difference(spread, 6, 3))
     planning.plan(["-m", *words, "seed=0,1,2"], Terminal(width=300))
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Smallest difference")]
@@ -209,12 +211,53 @@ def test_recorded_pairs_of_runs_give_the_spread_of_their_differences(
         arm = make_plan(compose_jobs(["-m", *words]), tmp_path / "outputs").arms[0]
     assert (arm.smallest_difference, arm.difference_note) == (
         None,
-        "since earlier runs at this budget on 6 problems x 2 seeds all differ by the same amount",
+        "since earlier runs at these settings on 6 problems x 2 seeds all differ by the same amount",
     )
-    # of other methods, or under another budget, these runs are no pair
-    for others in (["method=zero_shot,best_of_n", *words[1:]], [*words, "budget.calls_per_problem=9"]):
+    # of other methods, under another budget or with other settings of a simulated model, these runs are no pair
+    for others in (
+        ["method=zero_shot,best_of_n", *words[1:]],
+        [*words, "budget.calls_per_problem=9"],
+        [*words, "engine.skill=0.9"],
+    ):
         arms = make_plan(compose_jobs(["-m", *others]), tmp_path / "outputs").arms
         assert [arm.difference_pair for arm in arms] == [[], []]
+
+
+def test_each_pair_of_methods_has_the_figure_that_the_report_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores = {  # by problem and seed; the seeds differ by less than what is left by chance
+        "best_of_n": [(0, 1, 1, 1, 0, 1), (1, 0, 1, 1, 1, 0)],
+        "self_consistency": [(0, 1, 1, 0, 0, 1), (1, 0, 0, 1, 1, 0)],
+        "zero_shot": [(1, 0, 0, 0, 1, 0), (0, 1, 0, 0, 0, 1)],
+    }
+    words = [f"method={','.join(scores)}", "task=arithmetic", "task.limit=6", "engine=simulated", "seed=0,1"]
+    for config in compose_jobs(["-m", *words]):
+        name, seed = config["method"]["name"], config["seed"]
+        run = carry_out(check(config), tmp_path / "outputs" / f"{name}_{seed}").path / "predictions.jsonl"
+        lines = [json.loads(line) for line in run.read_text().splitlines()]
+        run.write_text(
+            "".join(
+                json.dumps({**line, "correct": bool(right)}) + "\n"
+                for line, right in zip(lines, scores[name][seed], strict=True)
+            )
+        )
+    expected = {}
+    for pair in itertools.combinations(scores, 2):
+        mean = crossed_mean(np.subtract(*(np.array(scores[name], dtype=float) for name in pair)))
+        assert mean is not None
+        expected[pair] = mean.smallest_difference()
+    arms = make_plan(compose_jobs(["-m", *words]), tmp_path / "outputs").arms
+    assert {
+        tuple(sorted((arm.method, other))): pytest.approx(size)
+        for arm in arms
+        for other, size in arm.difference_to.items()
+    } == expected
+    planning.plan(["-m", *words], Terminal(width=300))
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Smallest difference")]
+    smallest, largest = min(expected, key=expected.__getitem__), max(expected, key=expected.__getitem__)
+    said = [f"{100 * expected[pair]:.1f} points between {' and '.join(pair)}" for pair in (smallest, largest)]
+    assert f": {' to '.join(said)} (paired" in line
 
 
 def test_the_runs_that_make_a_student_are_planned_with_their_price(tmp_path: Path) -> None:

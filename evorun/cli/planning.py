@@ -304,18 +304,20 @@ def _describe_differences(arms: Sequence[PlannedArm]) -> list[str]:
         if not known:
             lines.append(f"{about}: unknown, {members[0].difference_note}.")
             continue
-        known = sorted(
-            [arm for arm in known if arm.difference_pair] or known, key=lambda arm: arm.smallest_difference or 0.0
-        )
-        ends = {tuple(arm.difference_pair): arm for arm in (known[0], known[-1])}.values()
-        size = " to ".join(dict.fromkeys(map(_describe_size, ends)))
+        known.sort(key=lambda arm: (bool(arm.difference_pair), arm.smallest_difference or 0.0))
+        of_pairs = {
+            tuple(sorted((arm.method, other))): size for arm in members for other, size in arm.difference_to.items()
+        }
+        by_size = sorted(of_pairs, key=lambda pair: of_pairs[pair])
+        ends = [(of_pairs[pair], pair) for pair in dict.fromkeys((by_size[0], by_size[-1]))] if by_size else []
+        sizes = ends or [(arm.smallest_difference or 0.0, ()) for arm in (known[0], known[-1])]
+        size = " to ".join(dict.fromkeys(_describe_size(members[0].rate, *of_pair) for of_pair in sizes))
         lines.append(f"{about}: {size} (paired test at .05, power .8; {known[-1].difference_note}).")
     return lines
 
 
-def _describe_size(arm: PlannedArm) -> str:
-    size = arm.smallest_difference
-    if size is None or (arm.rate and size > 1):
+def _describe_size(rate: bool, size: float, pair: Sequence[str]) -> str:
+    if rate and size > 1:
         return "none, not even 100 points"
-    said = f"{100 * size:.1f} points" if arm.rate else f"{size:.3g}"
-    return f"{said} between {' and '.join(arm.difference_pair)}" if arm.difference_pair else said
+    said = f"{100 * size:.1f} points" if rate else f"{size:.3g}"
+    return f"{said} between {' and '.join(pair)}" if pair else said

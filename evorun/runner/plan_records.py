@@ -92,6 +92,8 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     difference_note: str
     difference_pair: list[str]
     """The two methods whose recorded runs give it; empty where it is no pair's."""
+    difference_to: dict[str, float]
+    """The smallest difference to each other planned method with recorded runs; without others, to any."""
     reach: str | None
     """The share of the calls and the step that a budget lets the runs reach; null where none ends them."""
     price_limit: float | None

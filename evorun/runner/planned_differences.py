@@ -1,10 +1,16 @@
 """The smallest difference that planned runs could show, by recorded runs where there are any."""
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from evorun.runner.recorded import Recorded
 from evorun.runner.settings import RunConfig
+from evorun.runs.crossed import crossed_mean
 from evorun.runs.formats import counted
 from evorun.runs.scores import Score
 from evorun.runs.statistics import Spread, estimate_spread, smallest_difference, worst_spread
@@ -23,6 +29,8 @@ class PlannedDifference(NamedTuple):
     """Its assumptions."""
     pair: tuple[str, ...] = ()
     """The two methods whose recorded runs give it; empty where it is no pair's."""
+    by_method: Mapping[str, float] = MappingProxyType({})
+    """That to each other method with recorded runs."""
 
 
 def plan_difference(
@@ -30,28 +38,41 @@ def plan_difference(
 ) -> PlannedDifference:
     """Return the smallest difference of an arm to another on the same problems and seeds.
 
-    methods: those of all planned arms. Recorded runs of two of them under the same budget give it; of an arm by itself,
-    those of any other method.
+    methods: those of all planned arms. Recorded runs of two of them under the same settings give it; of an arm by
+    itself, those of any other method. Of several pairs with as many recorded values, the smallest.
     """
     score = config.task.task_class.scores[0]
     model, simulated = config.engine.journal_name(config.model), config.engine.simulated
     others = {*methods} - {config.method.name}
-    paired = recorded.find_differences(
-        config.method.name, others, config.task.name, model, score, config.raw["budget"], simulated=simulated
+    found = recorded.find_differences(
+        config.method.name, others, config.task.name, model, score, config.raw, simulated=simulated
     )
-    if paired is not None:
+    if found:
+        most = max(paired.differences.size for paired in found)
+        sizes = {paired.theirs: _size(paired.differences, problems, seeds) for paired in found}
+        by_method = {name: size for name, size in sizes.items() if size}
+        # a pair with fewer recorded values says less, so its figure is none of the arm's
+        best = [paired for paired in found if paired.differences.size == most]
+        paired = min(best, key=lambda paired: by_method.get(paired.theirs, math.inf))
         known_seeds, known_problems = paired.differences.shape
-        earlier = f"earlier runs at this budget on {known_problems} problems x {counted(known_seeds, 'seed')}"
-        size = smallest_difference(estimate_spread(paired.differences), problems, seeds)
-        if size == 0.0:
+        earlier = f"earlier runs at these settings on {known_problems} problems x {counted(known_seeds, 'seed')}"
+        if paired.theirs not in by_method:
             return PlannedDifference(None, f"since {earlier} all differ by the same amount")
         agree = SEEDS_AGREE if seeds > 1 and known_seeds == 1 else ""
-        return PlannedDifference(size, f"from {earlier}{agree}", tuple(sorted((paired.ours, paired.theirs))))
+        pair = tuple(sorted((paired.ours, paired.theirs)))
+        return PlannedDifference(by_method[paired.theirs], f"from {earlier}{agree}", pair, by_method)
     spread, note = _find_spread(score, config, recorded)
     if spread is None:
         return PlannedDifference(None, note)
     note += UNPAIRED + (SEEDS_AGREE if seeds > 1 else "")
     return PlannedDifference(smallest_difference(spread, problems, seeds), note)
+
+
+def _size(differences: NDArray[np.float64], problems: int, seeds: int) -> float | None:
+    """Return the smallest difference by recorded ones [seeds, problems]; of as many as planned, the report's figure."""
+    if differences.shape == (seeds, problems) and (mean := crossed_mean(differences)) is not None:
+        return mean.smallest_difference()
+    return smallest_difference(estimate_spread(differences), problems, seeds)
 
 
 def _find_spread(score: Score, config: RunConfig, recorded: Recorded) -> tuple[Spread | None, str]:

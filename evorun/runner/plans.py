@@ -185,6 +185,7 @@ class _Planner:
             smallest_difference=difference.size,
             difference_note=difference.note,
             difference_pair=list(difference.pair),
+            difference_to=dict(difference.by_method),
             reach=self._describe_reach(config, members[0], problems, training, trial),
             price_limit=None if own_limit is None else own_limit * len(members),
         )
@@ -318,6 +319,7 @@ class _Planner:
             smallest_difference=None,
             difference_note="",
             difference_pair=[],
+            difference_to={},
             reach=None,
             price_limit=None,
             score=score.name,

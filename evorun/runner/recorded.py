@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorun.errors import EvorunError
-from evorun.runs.directory import MANIFEST, load_manifest
+from evorun.runs.directory import MANIFEST, identity, load_manifest
 from evorun.runs.manifest import Manifest
 from evorun.runs.reading import read_predictions, read_results
 from evorun.runs.schema import Metric, Results
@@ -107,38 +107,43 @@ class Recorded(NamedTuple):
         task: str,
         model: str,
         score: Score,
-        budget: Mapping[str, Any],
+        like: Mapping[str, Any],
         *,
         simulated: bool,
-    ) -> PairedDifferences | None:
-        """Return the differences in a score between a method and another one with model and budget, over most values.
+    ) -> list[PairedDifferences]:
+        """Return the differences in a score between a method and each other one that shares a seed and two problems.
 
-        others: the other methods; any if there are none. budget: composed settings. simulated: see `score`. Of several
-        runs of a method with the same seed the most recent counts. None where no two methods share a seed and two
-        problems.
+        others: the other methods; any if there are none. like: a configuration whose settings the runs share, but for
+        method, seed and the task's, since a few problems tell of many. simulated: see `score`. Of several runs of a
+        method with the same seed the most recent counts.
         """
+        settings = _without_own(like)
         by_method: dict[str, dict[int, CompletedRun]] = defaultdict(dict)
         for run in self.runs:
             manifest, policy = run.manifest, run.manifest.models.get("policy")
             if manifest.task != task or policy is None or policy.id != model or manifest.scores[0].name != score.name:
                 continue
-            if manifest.config.get("budget") == budget and (simulated or not manifest.simulated):
+            if _without_own(manifest.config) == settings and (simulated or not manifest.simulated):
                 by_method[manifest.method].setdefault(manifest.seed, run)
         own = by_method.pop(method, {})
-        found = [
+        return [
             PairedDifferences(method, name, differences)
             for name in by_method
             if own
             and (not others or name in others)
             and (differences := _subtract(own, by_method[name], score)) is not None
         ]
-        return max(found, key=lambda paired: paired.differences.size, default=None)
 
     def _of_model(self, model: str) -> Iterator[tuple[Manifest, Results]]:
         for _, manifest, results in self.runs:
             policy = manifest.models.get("policy")
             if policy is not None and policy.id == model and policy.engine not in ("simulated", "replay"):
                 yield manifest, results
+
+
+def _without_own(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that decide what a run records, without those of its method, task and seed."""
+    return {key: value for key, value in identity(config).items() if key not in ("method", "task", "seed")}
 
 
 def _subtract(
