@@ -490,7 +490,7 @@ def test_the_commands_of_a_written_package_run(name: str, installed: Installed) 
         assert done.returncode == 0, done.stderr
     tasks = "task" in WRITTEN[name]
     assert len(list(folder.glob("outputs/equal_calls/*/results.json"))) == (30 if tasks else 20)  # twice with a task
-    assert len(list(folder.glob("outputs/equal_tokens/*/results.json"))) == (15 if tasks else 20)
+    assert len(list(folder.glob("outputs/equal_tokens/*/results.json"))) == (30 if tasks else 20)
     for run in folder.glob("outputs/equal_calls/duel_evolve_*"):
         assert max(one["step"] for one in records(run, "steps")) == 4
 

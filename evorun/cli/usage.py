@@ -124,8 +124,9 @@ USAGES = {
         "Prints the tables of a run or tournament and writes RUN_DIR/report.html. A run's shows the problems named\n"
         "by --problem, or a selection. Several runs, or a sweep's folder, also get a page that compares them:\n"
         "--output, by default comparison.html in their common folder. Each method is compared with that of --against,\n"
-        "by default the best one, over runs of the same task, model and seed. --score names the score that ranks them\n"
-        "and is tested, by default the task's primary one. --export also writes figures (SVG, PDF) and tables (CSV).\n"
+        "by default the one that most runs can be paired with, the best of several. Pairs have the same task, model\n"
+        "and seed. --score names the score that ranks them and is tested, by default the task's primary one. --export\n"
+        "also writes figures (SVG, PDF) and tables (CSV).\n"
         "--output and --export must lie outside run directories; --overwrite replaces existing files. --json prints\n"
         "the figures as a document.",
     ),
