@@ -104,11 +104,11 @@ def test_a_run_of_a_model_called_random_that_is_real_is_no_floor(tmp_path: Path)
     assert [arm.is_baseline for arm in compare(runs).arms] == [False, True]
 
 
-def _with_figures(run: Path, **figures: float) -> Path:
+def _with_figures(run: Path, n: int = 10, **figures: float) -> Path:
     path = run / "results.json"
     results = json.loads(path.read_text())
     results["metrics"] = {"accuracy": results["metrics"]["accuracy"]} | {
-        name: {"value": value, "ci95": None, "n": 10} for name, value in figures.items()
+        name: {"value": value, "ci95": None, "n": n} for name, value in figures.items()
     }
     path.write_text(json.dumps(results))
     edit_manifest(run, files={})
@@ -119,7 +119,8 @@ def test_what_the_search_found_and_the_judge_chose_is_a_table_of_means_over_seed
     runs = [
         _with_figures(
             write_method(tmp_path / f"lyria{seed}", GOOD, method="lyria", seed=seed, steps=5 + seed),
-            pool_coverage=0.5 + 0.2 * seed, choice_given_coverage=0.75, judge_agreement=0.6,
+            n=(30, 10)[seed], pool_coverage=0.5 + 0.2 * seed, choice_given_coverage=0.75,
+            judge_agreement=(0.6, 1)[seed],
         )
         for seed in range(2)
     ]  # fmt: skip
@@ -134,7 +135,7 @@ def test_what_the_search_found_and_the_judge_chose_is_a_table_of_means_over_seed
         "judge agreement",
     ]
     assert grid.shown() == [
-        ["lyria", "4.50", "60.0 %", "75.0 %", "60.0 %"],
+        ["lyria", "4.50", "60.0 %", "75.0 %", "70.0 % of 40"],
         ["zero_shot", "\u2013", "25.0 %", "\u2013", "\u2013"],
     ]
     note = search_note(comparison)

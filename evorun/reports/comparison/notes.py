@@ -80,7 +80,8 @@ def search_note(comparison: ComparedRuns) -> str:
         "pool_coverage": "Pool coverage: the share of problems with any correct candidate. Choice given coverage: the "
         "share of these whose final answer was correct. With several seeds, both are means over them, so that their "
         "product need not be the accuracy.",
-        "judge_agreement": f"Judge agreement: the share of decisive duels between {unequal} one won.",
+        "judge_agreement": f"Judge agreement: the share of decisive duels between {unequal} one won, "
+        "and the number of these duels, over all runs. With few of them, it says little.",
         "posterior_auc": "Posterior AUC: how often a correct candidate has a higher posterior mean than an incorrect "
         "one of the same problem; methods that give no standard deviations have none.",
     }

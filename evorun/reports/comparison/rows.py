@@ -13,6 +13,9 @@ from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
 
+AGREEMENT = "judge_agreement"
+"""The figure of an arm's duels, pooled over its runs."""
+
 CAVEATS = "caveats"
 
 _MISSING = Metric(None, None, 0)
@@ -185,12 +188,18 @@ def _average(scores: Sequence[Score], runs: Sequence[Mapping[str, Metric]]) -> d
     declared = {score.name: score for score in scores}
     # what is no score is a share of candidates, duels or problems
     names = dict.fromkeys(name for metrics in runs for name in metrics)
-    return {
+    means = {
         name: average_over_seeds(
             [metrics[name] for metrics in runs if name in metrics], declared.get(name) or Score(name, 0.0, 1.0)
         )
         for name in names
     }
+    if AGREEMENT in means:  # some runs have next to no such duels, so each duel counts alike
+        known = [of_run[AGREEMENT] for of_run in runs if AGREEMENT in of_run]
+        right = [figure.value * figure.n for figure in known if figure.value is not None]
+        n = means[AGREEMENT].n
+        means[AGREEMENT] = Metric(sum(right) / n if n else None, None, n)
+    return means
 
 
 def _average_known(values: Sequence[float | None]) -> float | None:

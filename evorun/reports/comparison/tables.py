@@ -9,7 +9,7 @@ from evorun.reports.comparison.names import PAPER
 from evorun.reports.comparison.notes import primary_words
 from evorun.reports.comparison.paired import Interval, PairedScores
 from evorun.reports.comparison.pairs import Pair
-from evorun.reports.comparison.rows import Row, find_reported_model
+from evorun.reports.comparison.rows import AGREEMENT, Row, find_reported_model
 from evorun.reports.comparison.runs import ANSWERED
 from evorun.reports.run_tables import format_score, list_ends
 from evorun.reports.tables import Cell, Table, figure_columns, make_data_table, make_table, word_columns
@@ -24,7 +24,7 @@ _SEARCH = {
     "parsable_rate": "parsable\ntexts",
     "pool_coverage": "pool\ncoverage",
     "choice_given_coverage": "choice given\ncoverage",
-    "judge_agreement": "judge\nagreement",
+    AGREEMENT: "judge\nagreement",
     "posterior_auc": "posterior\nAUC",
 }
 """Figures of results.json, and the headings of their columns."""
@@ -103,12 +103,16 @@ def make_search_table(rows: Sequence[Row], step: str = "generation") -> Table:
         if row.planned is not None and row.generation < row.planned:
             reached += f" of {text.count(row.planned)}"
         shares = {heading: row.get_metric(name).value for name, heading in _SEARCH.items()}
+        cells = {heading: None if share is None else text.percent(share) for heading, share in shares.items()}
+        agreement = row.get_metric(AGREEMENT)
+        if agreement.value is not None:
+            cells[_SEARCH[AGREEMENT]] = f"{text.percent(agreement.value)} of {text.count(agreement.n)}"
         records.append(
             {
                 "run": row.name,
                 f"{step}\nreached": reached if row.generation > 0 else None,
                 "crossovers\nper run": None if row.crossovers is None else f"{row.crossovers:.3g}",
-                **{heading: None if share is None else text.percent(share) for heading, share in shares.items()},
+                **cells,
             }
         )
     table = make_table(records, words=("run",), title="search and judge")
