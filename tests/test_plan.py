@@ -232,6 +232,7 @@ def test_each_pair_of_methods_has_the_figure_that_the_report_says(
         "zero_shot": [(1, 0, 0, 0, 1, 0), (0, 1, 0, 0, 0, 1)],
     }
     words = [f"method={','.join(scores)}", "task=arithmetic", "task.limit=6", "engine=simulated", "seed=0,1"]
+    words.append("budget.calls_per_problem=4")
     for config in compose_jobs(["-m", *words]):
         name, seed = config["method"]["name"], config["seed"]
         run = carry_out(check(config), tmp_path / "outputs" / f"{name}_{seed}").path / "predictions.jsonl"

@@ -216,7 +216,7 @@ def test_figures_have_the_digits_of_the_report() -> None:
     assert [column.header for column in table.columns[2:4]] == ["wishes kept", "95 % interval"]
     assert [list(column.cells) for column in table.columns[2:4]] == [["1.000", "0.918"], ["", "0.776 to 1.000"]]
     (note,) = list_notes([full])
-    assert note == "no interval: full: all problems have the same score"
+    assert note == "all problems have the same score, so there is no interval: full"
     assert list_notes([job]) == []
 
 

@@ -70,7 +70,10 @@ def list_notes(jobs: Sequence[JobStatus]) -> list[str]:
             names.setdefault((job.state, " ".join(said.split())), []).append(job.name)
     lines = [f"{state}: {join_names(jobs_of_it)}: {said}" for (state, said), jobs_of_it in names.items()]
     equal = [job.name for job in jobs if job.value is not None and job.ci95 is None]
-    return [*lines, *([f"no interval: {join_names(equal)}: all problems have the same score"] if equal else [])]
+    return [
+        *lines,
+        *([f"all problems have the same score, so there is no interval: {join_names(equal)}"] if equal else []),
+    ]
 
 
 def join_names(names: Sequence[str]) -> str:
