@@ -31,7 +31,11 @@ from evorun.models.vllm.engine import VllmConfig
 from evorun.runner.settings import check
 
 ROOT = Path(__file__).parents[1]
-TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "conf").rglob("*.yaml"))]
+TEXTS = [
+    ROOT / "README.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "generated" not in page.parts),
+    *sorted((ROOT / "conf").rglob("*.yaml")),
+]
 VERBS = {*USAGES, "list", "doctor", "--help"}
 KEYS = {"evorun.rewards": "method.reward_source", "evorun.graders": "task.grader"}
 """Keys that choose a plug-in, where they are not named as its group."""

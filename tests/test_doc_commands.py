@@ -16,12 +16,13 @@ from test_commands import COMMANDS, VERBS, is_of_example
 from test_commands import RUNS as PRINTED_RUNS
 
 ROOT = Path(__file__).parents[1]
-PRINTED = [
-    command
-    for command, places in COMMANDS.items()
-    if any(place.endswith(".md") and "generated" not in place for place in places)
+PRINTED = [command for command, places in COMMANDS.items() if any(place.endswith(".md") for place in places)]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "generated" not in page.parts),
+    *sorted(ROOT.glob("examples/*/README.md")),
 ]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SIMULATED = [
     command
     for command in PRINTED
