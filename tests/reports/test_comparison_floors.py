@@ -104,6 +104,14 @@ def test_a_run_of_a_model_called_random_that_is_real_is_no_floor(tmp_path: Path)
     assert [arm.is_baseline for arm in compare(runs).arms] == [False, True]
 
 
+def test_a_floor_that_learned_nothing_is_no_warning(tmp_path: Path) -> None:
+    runs = [write_method(tmp_path / name, GOOD, method="grpo", **more) for name, more in (("a", {}), ("b", RANDOM))]
+    step = {"step": 0, "calls": 9, "tokens": 90}
+    for run, figures in zip(runs, ({"reward": 0.5}, {"reward": 0.0, "no_update": 1.0}), strict=True):
+        (run / "training.jsonl").write_text(json.dumps({**step, "figures": figures}) + "\n")
+    assert compare(runs).warnings == []
+
+
 def _with_figures(run: Path, n: int = 10, **figures: float) -> Path:
     path = run / "results.json"
     results = json.loads(path.read_text())

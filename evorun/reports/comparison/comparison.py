@@ -337,7 +337,8 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
                 step = run.outcome.step_name
                 line = f"The budget, not the number of {step}s, ended the search."
                 line += f" {note_equal_calls(run.outcome)}" if step == "generation" else ""
-            if line == describe_missing_crossovers(run.outcome) and run.is_baseline:  # random answers differ by chance
+            by_chance = [describe_missing_crossovers(run.outcome), *run.outcome.divergence]
+            if run.is_baseline and line in by_chance:  # random answers teach nothing
                 continue
             if line == SIMULATED_LINE:
                 if run.is_baseline:  # whose name says so
