@@ -1,7 +1,9 @@
 r"""Draw the parts of reports as PNG files, as docs/guides/report.md shows them: one picture for each heading.
 
     evorun task.source=sample engine=simulated task.limit=30 method.generations=10 hydra.run.dir=outputs/duels
-    evorun experiment=espl/simulated_study hydra.mode=RUN hydra.run.dir=outputs/espl
+    evorun rejudge outputs/duels judge=qwen2_5_7b judge_engine=simulated judge_engine.judge_skill=0.9
+    evorun experiment=espl/simulated_study method.transplant=true hydra.mode=RUN hydra.run.dir=outputs/espl
+    evorun delete-one outputs/espl
     evorun experiment=mpo/simulated_study engine.meta_skill=0.02 hydra.mode=RUN hydra.run.dir=outputs/mpo
     evorun method=islands task=circle_packing engine=simulated method.generations=12 hydra.run.dir=outputs/islands
     evorun -m method=zero_shot,best_of_n,duel_evolve task.source=sample engine=simulated task.limit=12 \
@@ -65,6 +67,9 @@ PICTURES = (
     Picture("islands", "islands", "Islands", 515),
     Picture("ratings", "espl", "Evidence for ratings", 560),
     Picture("edits", "espl", "Edits", 420),
+    Picture("transplants", "espl", "Prompts and weights", 528),
+    Picture("principles", "espl", "The worth of each principle", 438),
+    Picture("rejudged", "duels", "Judged again", 514),
     Picture("arms", "first_sweep", "Accuracy and cost", 700, "comparison.html"),
     Picture("curves", "first_sweep", "Accuracy during the runs", 480, "comparison.html"),
     Picture("pairs", "first_sweep", "Against", 560, "comparison.html"),
