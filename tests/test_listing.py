@@ -13,6 +13,7 @@ from evorun.cli.groups import config_folder
 from evorun.cli.plugin_keys import describe_keys
 from evorun.errors import ConfigError
 from evorun.fields import PositiveInt
+from evorun.methods.search.proposals import from_task, without_budget
 from evorun.runner import registry
 from evorun.runs.terminal import Terminal
 from evorun.tasks.base import SamplingConfig, TaskConfig
@@ -47,6 +48,18 @@ def test_the_keys_of_a_plugin_have_their_defaults_and_those_below_a_key_come_las
     assert second == "letters: int = 8 (Letters of a word)"
     assert "sampling.top_p: float | None = None" in others
     assert "sampling.max_tokens: int | None = 64 (Maximum completion tokens of a response)" in others
+
+
+def test_a_default_that_a_budget_or_the_task_replaces_says_so() -> None:
+    @dataclass
+    class MethodSettings:
+        rounds: int | None = without_budget(4)
+        max_tokens: int = from_task(256)
+
+    assert list(describe_keys(MethodSettings, ["rounds", "max_tokens"])) == [
+        "rounds: int | None = 4 without a budget, null with one",
+        "max_tokens: int = 256 or the task's own",
+    ]
 
 
 def test_a_name_is_described_with_what_it_goes_with(capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,7 +93,7 @@ def test_the_price_is_that_of_its_tokens_for_all_seeds(tmp_path: Path) -> None:
 def test_the_largest_spread_of_a_graded_score_is_said_to_be_far_too_much(tmp_path: Path) -> None:
     plan = make_plan(compose_jobs(["method=zero_shot", "task=billsum", *SMALL[1:], *API]), tmp_path)
     said = plan.arms[0].difference_note
-    assert "no run on billsum is recorded below outputs; far less if scores are by degrees" in said
+    assert "no run of real models on billsum is recorded below outputs; far less if scores are by degrees" in said
     assert "runs of two methods usually give a smaller one" in said
 
 

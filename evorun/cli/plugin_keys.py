@@ -11,6 +11,11 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from itertools import pairwise
 from typing import Any
 
+from evorun.fields import FROM_TASK, WITHOUT_BUDGET
+
+_HOLDS = {WITHOUT_BUDGET: " without a budget, null with one", FROM_TASK: " or the task's own"}
+"""Where a default holds, by the mark of its field."""
+
 
 def describe_keys(settings: type, names: list[str]) -> Iterator[str]:
     """Yield a line for each of these fields of a dataclass: `KEY: TYPE = DEFAULT (docstring)`.
@@ -29,10 +34,12 @@ def describe_keys(settings: type, names: list[str]) -> Iterator[str]:
 def _describe(owner: type, defaults: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each key; the last word of a key is the name of a field of the owner."""
     kinds, docs = typing.get_type_hints(owner), read_docstrings(owner)
+    marks = {field.name: field.metadata for field in fields(owner)}
     for key, default in defaults.items():
         name = key.rpartition(".")[2]
         doc = docs.get(name)
-        shown = "" if default is MISSING else f" = {default!r}"
+        where = next((words for mark, words in _HOLDS.items() if mark in marks[name]), "")
+        shown = "" if default is MISSING else f" = {default!r}{where}"
         yield f"{key}: {_format_type(kinds[name])}{shown}{f' ({doc})' if doc else ''}"
 
 

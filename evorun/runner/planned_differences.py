@@ -88,7 +88,8 @@ def _find_spread(score: Score, config: RunConfig, recorded: Recorded) -> tuple[S
         if metric.ci95 is not None:
             variance = ((metric.ci95[1] - metric.ci95[0]) / (2 * 1.96)) ** 2 * metric.n
             return Spread(problem=2 * variance), f"by the interval of {about} on {metric.n} problems"
+    none = f"no run of {'simulated' if config.engine.simulated else 'real'} models on {task} {OF_EARLIER_RUNS}"
     if score.low is None or score.high is None:
-        return None, f"{score.name} has no bounds, and no run on {task} {OF_EARLIER_RUNS}"
-    note = f"by the largest spread that {score.name} can have, since no run on {task} {OF_EARLIER_RUNS}"
+        return None, f"{score.name} has no bounds, and {none}"
+    note = f"by the largest spread that {score.name} can have, since {none}"
     return worst_spread(score.low, score.high), note + ("" if score.rate else "; far less if scores are by degrees")
