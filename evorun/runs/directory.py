@@ -147,10 +147,15 @@ def refuse_other_version(path: Path, version: str) -> None:
         )
 
 
+def name_plugin(manifest: Manifest, kind: str) -> str:
+    """Name a run's plug-in of a kind: `method=mine`."""
+    return f"{kind}={getattr(manifest, kind, manifest.plugins[kind].module)}"
+
+
 def name_changed_plugins(earlier: Manifest, fresh: Manifest) -> list[str]:
-    """Return the plug-ins of a run whose code has changed, each as `method=mine`."""
+    """Return the names of the plug-ins of a run whose code has changed."""
     return [
-        f"{kind}={getattr(fresh, kind, plugin.module)}"
+        name_plugin(fresh, kind)
         for kind, plugin in fresh.plugins.items()
         if plugin != earlier.plugins.get(kind, plugin)
     ]

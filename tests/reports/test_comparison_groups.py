@@ -336,3 +336,26 @@ def test_the_chosen_reference_is_the_best_method_whatever_the_numbers_of_seeds(t
     assert "the method that most others can be paired with, of these the one whose mean of accuracy is highest" in note
     single = compare([runs[0], runs[2]])
     assert "The reference is the run with the highest accuracy" in pairs_note(single)
+
+
+def test_runs_graded_by_other_code_of_a_plug_in_are_neither_paired_nor_averaged(tmp_path: Path) -> None:
+    def write(name: str, method: str, seed: int, digest: str) -> Path:
+        plugins = {"task": {"package": "mine", "version": "1", "module": "mine", "digest": digest}}
+        return write_method(tmp_path / name, GOOD, method=method, seed=seed, task="mine", plugins=plugins)
+
+    runs = [
+        *(write(f"old{seed}", "gepa", seed, "1" * 12) for seed in range(2)),
+        write("new", "gepa", 2, "2" * 12),
+        write("other", "lyria", 0, "2" * 12),
+    ]
+    comparison = compare(runs)
+    arms = {arm.name: sorted(run.manifest.seed for run in arm.runs) for arm in comparison.arms}
+    assert arms == {"gepa, task.code=111111111111": [0, 1], "gepa, task.code=222222222222": [2], "lyria": [0]}
+    assert [(pair.name, pair.reference) for pair in comparison.pairs.pairs] == [
+        ("lyria", "gepa, task.code=222222222222")
+    ]
+    (warning,) = comparison.warnings
+    assert warning.startswith("The code of task=mine changed between these runs, so that their scores do not compare (")
+    assert "222222222222 in gepa, task.code=222222222222, lyria" in warning
+    assert _reasons(compare([runs[0], runs[3]])) == {"lyria": "graded by other code"}
+    assert compare(runs[2:]).warnings == []

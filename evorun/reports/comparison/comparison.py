@@ -11,7 +11,7 @@ from evorun.reports.axes import XAxes, choose_axes
 from evorun.reports.comparison.arms import Arm, group_into_arms
 from evorun.reports.comparison.groups import make_groups
 from evorun.reports.comparison.judging import describe_judge_sampling
-from evorun.reports.comparison.names import PAPER, spell_name
+from evorun.reports.comparison.names import GRADES, PAPER, spell_name
 from evorun.reports.comparison.pairs import Pairs, pair_all
 from evorun.reports.comparison.reported import (
     ELO_LINE,
@@ -38,6 +38,7 @@ from evorun.reports.run_tables import (
     find_repeated_scores,
     is_flat,
 )
+from evorun.runs.directory import name_plugin
 from evorun.runs.paths import display
 from evorun.runs.scores import Score
 from evorun.runs.sweeps import describe_unfinished
@@ -257,6 +258,7 @@ def compare(run_dirs: Iterable[Path], against: Path | str | None = None, score: 
         reference_given=reference is not None,
         warnings=[
             *describe_unfinished([run.outcome.run_dir for run in loaded]),
+            *_describe_changed_code(arms),
             *_collect_warnings(arms),
             *describe_judge_sampling(arms),
         ],
@@ -316,6 +318,25 @@ def _describe_simulated_order(arms: Sequence[Arm]) -> str:
     ]
     here = f" Here: {' and '.join(values)}." if values else ""
     return f" engine.improvement decides the order of methods more than any other setting.{here}"
+
+
+def _describe_changed_code(arms: Sequence[Arm]) -> list[str]:
+    """Return a warning for each plug-in whose code changed between the runs."""
+    holders: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for run in (run for arm in arms for run in arm.runs):
+        for kind, plugin in run.manifest.plugins.items():
+            holders[kind, name_plugin(run.manifest, kind)][plugin.digest].add(run.name)
+    lines = []
+    for (kind, name), by_digest in holders.items():
+        if len(by_digest) > 1:
+            where = "; ".join(f"{digest} in {', '.join(_name_runs(arms, runs))}" for digest, runs in by_digest.items())
+            lines.append(
+                f"The code of {name} changed between these runs, so that their scores do not compare ({where}). evorun "
+                "replay grades recorded answers by the present code."
+                if kind in GRADES
+                else f"The code of {name} changed between these runs: {where}."
+            )
+    return lines
 
 
 def _collect_warnings(arms: Sequence[Arm]) -> list[str]:

@@ -1,7 +1,7 @@
 """References for comparisons: groups of runs that can be paired, and the references of each.
 
-A group is the runs that share task, problems and model, with or without an adapter: a student beside its base model.
-Within it each seed has a reference of its own where the reference method ran with that seed.
+A group is the runs that share task, grader, problems and model, with or without an adapter: a student beside its base
+model. Within it each seed has a reference of its own where the reference method ran with that seed.
 """
 
 from collections import defaultdict
@@ -12,10 +12,17 @@ from statistics import fmean
 
 import msgspec
 
-from evorun.reports.comparison.names import get_base_model, get_setup, get_simulated_settings, is_fork
+from evorun.reports.comparison.names import (
+    GRADES,
+    get_base_model,
+    get_grading_code,
+    get_setup,
+    get_simulated_settings,
+    is_fork,
+)
 from evorun.reports.comparison.runs import Run
 
-_SHARED_SETTINGS = ("task", "model", "engine")
+_SHARED_SETTINGS = ("model", "engine", *GRADES)
 """Parts of a set-up that the runs of a group share: they are not the method's settings."""
 
 
@@ -70,7 +77,7 @@ def make_groups(runs: Sequence[Run], against: Run | None) -> Groups:
             if against_baseline
             else (get_base_model(manifest), manifest.simulated, get_simulated_settings(manifest))
         )
-        same = (manifest.task, model, manifest.provenance.digest)
+        same = (manifest.task, model, manifest.provenance.digest, get_grading_code(manifest))
         members[msgspec.json.encode(same, order="deterministic")].append(run)
     groups = list(members.values())
     if against is not None:
@@ -96,7 +103,7 @@ def _is_repeated(run: Run, runs: Sequence[Run]) -> bool:
 def same_settings(ours: Run, theirs: Run) -> bool:
     """Return True for two runs of one method with the same settings, whatever their task, model and seed."""
     both = [
-        {key: value for key, value in get_setup(run.manifest).items() if key not in _SHARED_SETTINGS}
+        {key: value for key, value in get_setup(run.manifest).items() if key.partition(".")[0] not in _SHARED_SETTINGS}
         for run in (ours, theirs)
     ]
     same_method = ours.manifest.method == theirs.manifest.method and ours.is_baseline == theirs.is_baseline

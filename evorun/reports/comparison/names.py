@@ -28,6 +28,9 @@ _NOT_SETTINGS = ("method=", "task=", "model=", "engine=", "seed=", "hydra", "evo
 _ADAPTER = "+adapter:"
 """Precedes the digest of an adapter in a model's id (`ModelConfig.identity`)."""
 
+GRADES = ("task", "grader")
+"""Kinds of plug-ins whose code decides what an answer scores."""
+
 _FORK = "fork"
 """Key of a set-up beside its settings: where the run left another one."""
 
@@ -178,16 +181,23 @@ def explain_other_model(ours: Manifest, theirs: Manifest) -> str | None:
     return f"another simulated model: {settings}" if settings else None
 
 
+def get_grading_code(manifest: Manifest) -> dict[str, str]:
+    """Return the digests of the plug-ins that grade a run's answers, by kind; empty where evorun itself does."""
+    return {kind: plugin.digest for kind, plugin in manifest.plugins.items() if kind in GRADES}
+
+
 def get_setup(manifest: Manifest) -> dict[str, Any]:
     """Return what two runs must share to differ by chance alone: all settings that decide results but the seed.
 
-    A fork had other settings before its first own step, so it shares its set-up with forks at that step alone.
+    The code of plug-ins is part of it (`task.code`). A fork had other settings before its first own step, so it shares
+    its set-up with forks at that step alone.
     """
     setup = {
         key: _select_answer_settings(value) if key in ENGINES else value
         for key, value in identity(manifest.config).items()
         if key != SEED
     }
+    setup |= {f"{kind}.code": plugin.digest for kind, plugin in manifest.plugins.items()}
     origin = manifest.origin
     step = None if origin is None else origin.first_own_step
     return setup if origin is None or step is None else {**setup, _FORK: [step, origin.changes]}

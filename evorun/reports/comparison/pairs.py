@@ -6,7 +6,13 @@ from dataclasses import dataclass, replace
 
 from evorun.reports.comparison.arms import Arm
 from evorun.reports.comparison.groups import Group, Groups, same_settings
-from evorun.reports.comparison.names import SEED, explain_other_model, find_shared_parts, join_parts
+from evorun.reports.comparison.names import (
+    SEED,
+    explain_other_model,
+    find_shared_parts,
+    get_grading_code,
+    join_parts,
+)
 from evorun.reports.comparison.paired import (
     Interval,
     PairedScores,
@@ -233,6 +239,8 @@ def _explain_unpaired(run: Run, group: Group, reference: Run) -> str:
         return f"another task: {ours.task}, not {theirs.task}"
     if (reason := explain_other_model(ours, theirs)) is not None:
         return reason
+    if get_grading_code(ours) != get_grading_code(theirs):
+        return "graded by other code"
     if ours.provenance.digest != theirs.provenance.digest:
         common = len(run.problems & reference.problems)
         return f"other problems: {len(run.problems)} vs {len(reference.problems)}, {common} in common"
