@@ -442,7 +442,6 @@ def test_the_price_of_a_panel_is_that_of_prompts_as_recorded_and_of_whole_comple
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "expected: evorun rejudge"),
         (("budget.calls=9",), "expected: evorun rejudge"),
         (("judge=oracle", "task.grader=math"), "expected: evorun rejudge"),
         (("judge=oracle", "method.duels=9"), "method.duels: cannot change on a rejudging"),

@@ -15,6 +15,7 @@ from evorun.runs.directory import REPORT, load_manifest
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.studies import Opinions, load_rejudge
+from evorun.runs.sweeps import is_sweep
 from evorun.runs.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -35,13 +36,23 @@ def rejudge(arguments: Sequence[str], console: Terminal) -> int:
     """
     given, limit = split_max_price([word for word in arguments if word != TRUST])
     kinds = {kind for word in given[1:] if (kind := _get_kind(word)) is not None}
+    if len(given) == 1:
+        kinds = {"grades"}  # by the code and the data of the task as they are now
     if not given or len(kinds) != 1 or not all("=" in word for word in given[1:]):
         raise ConfigError(f"expected: {USAGES['rejudge'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     run, changes = Path(given[0]), [word for word in given[1:] if read_key(word) not in LIMITS]
+    if is_sweep(run):
+        folder = shlex.quote(display(run))
+        raise ConfigError(
+            f"{display(run)}: expected one run, this is a sweep; rejudge each of its runs, or have all graded by the "
+            f"present code of the task and compare them: evorun replay {folder} output=FOLDER"
+        )
     settings: dict[str, Any] = {
         f"max_{read_key(word).partition('.')[2]}": _read_limit(word) for word in given[1:] if word not in changes
     }
     config, rubric = _make_config(run, changes)
+    if len(given) == 1:
+        _refuse_opinions(run, config)
     require_trust(run, load_manifest(run), config, console, given=TRUST in arguments)
     settings |= {"rubric": rubric} if rubric is not None else {}
     settings |= {"max_price": limit} if limit is not None else {}
@@ -192,6 +203,20 @@ def _make_config(run: Path, changes: Sequence[str]) -> tuple[dict[str, Any], str
     if not isinstance(value, str) or not value:
         raise ConfigError(f"rubric: expected a rubric's name or FILE, got {value!r}")
     return config, str(with_absolute_paths({"method": {"rubric": str(value)}})["method"]["rubric"])
+
+
+def _refuse_opinions(run: Path, config: Mapping[str, Any]) -> None:
+    """Raise ConfigError where no code grades the run's responses, but a model, which would be paid for."""
+    from evorun.runner import registry
+    from evorun.runner.settings import check
+
+    with registry.blaming_plugins():
+        task = check(config).task.task_class
+    if task.graded_by_opinion:
+        raise ConfigError(
+            f"{display(run)}: expected a task whose code grades, grades of task={task.name} are a model's opinions; "
+            "name the model: gold=MODEL"
+        )
 
 
 def _read_probabilities(word: str) -> list[float]:

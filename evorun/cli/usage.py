@@ -231,9 +231,9 @@ USAGES = {
     ),
     "rejudge": Usage(
         "rejudging:rejudge",
-        "evorun rejudge RUN_DIR judge=MODEL|rubric=NAME|task.KEY=VALUE",
+        "evorun rejudge RUN_DIR [judge=MODEL|rubric=NAME|task.KEY=VALUE]",
         "put a run's recorded texts before another judge, rubric or grader",
-        "evorun rejudge RUN_DIR judge=MODEL|rubric=NAME|reward=MODEL|gold=MODEL|task.KEY=VALUE [budget.calls=N] "
+        "evorun rejudge RUN_DIR [judge=MODEL|rubric=NAME|reward=MODEL|gold=MODEL|task.KEY=VALUE] [budget.calls=N] "
         "[budget.tokens=N] [--max-price=DOLLARS] [--trust] [KEY=VALUE ...]",
         "Has a completed run's recorded texts judged again and compares the opinions. It generates no text.\n"
         "  judge=MODEL      each duel: agreement by order, length and step; the ratings and choices that follow\n"
@@ -241,6 +241,7 @@ USAGES = {
         "  reward=MODEL     the same by another reward model, with rubric= or the run's own rubrics\n"
         "  task.KEY=VALUE   each response: other grades (task.grader=math, task.data=CORRECTED); gold=MODEL: another\n"
         "                   gold judge\n"
+        "  RUN_DIR alone    each response by the task's present code and data, without a call\n"
         "A model keeps the engine of its role (judge_engine=...) unless another is given. The study lies in\n"
         "RUN_DIR/rejudge/DIGEST; the same command continues it and pays only for what is missing.\n"
         "  evorun rejudge RUN_DIR judge=oracle budget.calls=500",

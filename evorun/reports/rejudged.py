@@ -68,6 +68,12 @@ def _describe(folder: Path, manifest: RejudgeManifest) -> RejudgedSection:
     verdicts = [figure for figure in figures if manifest.kind == "duels" and figure.by != "score"]
     others = [figure for figure in figures if figure not in verdicts]
     title = f"{manifest.kind} again: {manifest.asked or 'as recorded'}"
+    if manifest.plugins:
+        earlier = load_manifest(folder.absolute().parents[1]).plugins
+        changed = any(
+            kind not in earlier or plugin.digest != earlier[kind].digest for kind, plugin in manifest.plugins.items()
+        )
+        title += ", changed since the run" if changed else ", as in the run"
     if manifest.kind == "choices":
         tables = [
             _make_selectors_table(f"selectors_{folder.name}", figures),

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shlex
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial, singledispatch
@@ -22,7 +23,7 @@ from evorun.runner.gold import GraderTools
 from evorun.runner.gpu_plans import GpuTimes, place_run, show_gpus
 from evorun.runner.pricing import find_gpu_price, find_rates, name_answering_models, require_prices
 from evorun.runner.process import logging_to
-from evorun.runner.registry import describe_plugins
+from evorun.runner.registry import describe_plugins, name_grading_parts
 from evorun.runner.requirements import require_parts
 from evorun.runner.served import (
     crowded_gpus,
@@ -47,7 +48,14 @@ from evorun.runner.training_runs import (
 )
 from evorun.runner.work import Engines, Outcome, carry_out, open_effects
 from evorun.runs.budget import Meter, divide_budget
-from evorun.runs.directory import MANIFEST, PROBLEMS, RunDirectory, load_manifest, new_manifest
+from evorun.runs.directory import (
+    MANIFEST,
+    PROBLEMS,
+    RunDirectory,
+    load_manifest,
+    name_changed_plugins,
+    new_manifest,
+)
 from evorun.runs.formats import name_step
 from evorun.runs.live import PROGRESS
 from evorun.runs.manifest import Manifest, Origin, Provenance, SandboxInRun
@@ -118,9 +126,12 @@ def run_experiment(
     directory = RunDirectory(path)
     try:
         if not directory.begin(manifest, redo_calls=redo_calls):
-            line = f"{display(path)}: this run is complete and its files are unchanged: nothing to do"
+            changed = name_changed_plugins(load_manifest(path), manifest)
             if not of_sweep:
-                console.print(line, soft_wrap=True)
+                line = f"{display(path)}: this run is complete and its files are unchanged: nothing to do"
+                console.print(f"{line}{_advise_by_new_code(path, changed)}", soft_wrap=True)
+            elif changed:
+                log.warning("the code of %s has changed since this run, which is complete", " and ".join(changed))
             with followed(path, config.trackers):  # one of them may lack points
                 return Outcome("completed", already_complete=True)
         with logging_to(path / "evorun.log"), followed(path, config.trackers):
@@ -159,6 +170,16 @@ def run_experiment(
         raise stop from error
     finally:
         directory.close()
+
+
+def _advise_by_new_code(path: Path, changed: Sequence[str]) -> str:
+    """Return what to do with a complete run since whose end plug-ins have changed, by name; empty where none has."""
+    if not changed:
+        return ""
+    folder = shlex.quote(display(path))
+    grades = any(name.startswith(("task=", "grader=")) for name in changed)
+    how = f"grade its texts by the new code: evorun rejudge {folder}; or " if grades else ""
+    return f"; the code of {' and '.join(changed)} has changed since: {how}repeat the run by it: evorun replay {folder}"
 
 
 def _check_budget(shares: Sequence[Meter], loaded: LoadedTask) -> None:
@@ -370,11 +391,10 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], pat
         task=task.name,
         plugins=describe_plugins(
             method=config.method.name,
-            task=task.name,
+            **name_grading_parts(config.task),
             engine=config.engine.name,
             **({"judge": judge.engine.name} if (judge := config.others.get("judge")) else {}),
             reward=config.method.reward_source or "",
-            **({"grader": task.grader} if task.name == "rows" else {}),
         ),
         models={role: in_manifest(model) for role, model in served.items()},
         regime=config.regime,

@@ -280,6 +280,12 @@ def describe_plugins(**names: str) -> "dict[str, PluginInRun]":
     return {kind: _describe_plugin(point) for kind, point in points.items() if point is not None}
 
 
+def name_grading_parts(task: "TaskConfig") -> dict[str, str]:
+    """Return the names of the parts whose code grades responses, by kind: the task, and of rows the grader."""
+    rows: Any = task
+    return {"task": rows.name, **({"grader": rows.grader} if rows.name == "rows" else {})}
+
+
 def _describe_plugin(point: metadata.EntryPoint) -> "PluginInRun":
     from evorun.runs.manifest import PluginInRun
 

@@ -6,11 +6,13 @@ from typing import Any
 
 import msgspec
 
+import evorun
 from evorun.errors import DataError
 from evorun.models.base import Reply, Request
 from evorun.models.config import ServedModel
 from evorun.runner.gold import MAX_TOKENS, GraderTools
 from evorun.runner.recorder import NO_RESPONSE
+from evorun.runner.registry import describe_plugins, name_grading_parts
 from evorun.runner.rejudging import MostCalls, Rejudging
 from evorun.runner.run_study import digest
 from evorun.runner.work import Effects
@@ -43,14 +45,15 @@ class RejudgedGrades(Rejudging):
     def __init__(self, run: Path, config: Mapping[str, Any], console: Terminal, **limits: Any) -> None:
         """Raise DataError where the task no longer has the run's problems, or has others under their names."""
         super().__init__(run, config, console, **limits)
+        self._plugins = describe_plugins(**name_grading_parts(self._checked.task))
         self._problems = {problem.id: problem for problem in self._loaded.problems}
         for record in read_records(run / PROBLEMS, ProblemRecord):
             problem = self._problems.get(record.problem)
             if problem is None or msgspec.json.decode(msgspec.json.encode(problem.data)) != record.data:
                 how = "has another one under that name" if problem else "lacks it"
                 raise DataError(
-                    f"{display(run)}: expected problem '{record.problem}' as the run saw it, the task with these "
-                    f"settings {how}: change only settings of grading"
+                    f"{display(run)}: expected problem '{record.problem}' as the run saw it, the task now {how}: "
+                    "change only how it grades"
                 )
         self._graded: dict[Key, Graded] = {}
         """As recorded."""
@@ -81,6 +84,7 @@ class RejudgedGrades(Rejudging):
             "texts": [digest(text) for text in self._texts.values()],
             "task": config,
             "data": self._loaded.provenance.digest,
+            "code": {kind: plugin.digest for kind, plugin in self._plugins.items()} or evorun.__version__,
         }
 
     async def _judge(self, directory: RunDirectory, effects: Effects) -> list[RejudgedFigure]:

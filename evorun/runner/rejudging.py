@@ -25,6 +25,7 @@ from evorun.runner.work import Effects
 from evorun.runs.budget import Meter
 from evorun.runs.directory import RunDirectory, identity, iterate_differences
 from evorun.runs.formats import format_dollars
+from evorun.runs.manifest import PluginInRun
 from evorun.runs.paths import display
 from evorun.runs.prices import to_dollars
 from evorun.runs.reading import read_results
@@ -91,6 +92,8 @@ class Rejudging(RunStudy):
         self._own_settings: dict[str, Any] = {"max_calls": max_calls, "max_tokens": max_tokens}
         """Arguments of the constructor beside the configuration."""
         self._loaded: LoadedTask = self._checked.task.load()
+        self._plugins: Mapping[str, PluginInRun] = {}
+        """Those whose code gives the opinions."""
         self._skipped = 0
         """Opinions that the budget did not allow."""
         self._all_equal = False
@@ -137,6 +140,7 @@ class Rejudging(RunStudy):
             kind=self.kind,
             models=models,
             changes=self._list_changes(),
+            plugins=self._plugins,
         )
         manifest = load_rejudge(self.folder)
         if self._skipped:

@@ -76,7 +76,8 @@ class RunStudy:
         self.folder = self._run / self.verb / digest(identity)
         if resumed is not None and resumed.resolve() != self.folder.resolve():
             raise RunDirectoryError(
-                f"{display(resumed)} holds another study: the run's records, data or settings have changed since"
+                f"{display(resumed)} holds another study: the run's records, data or settings, or the task's code, "
+                "have changed since"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         file = f"{self.verb}.json"

@@ -9,7 +9,7 @@ import msgspec
 from evorun.runs.candidates import CandidateId
 from evorun.runs.depth import refuse_depth
 from evorun.runs.files import read_json
-from evorun.runs.manifest import ModelInRun, Status
+from evorun.runs.manifest import ModelInRun, PluginInRun, Status
 from evorun.runs.schema import Metric
 
 RESCORED, REJUDGED = "rescore.json", "rejudge.json"
@@ -69,6 +69,8 @@ class RejudgeManifest(StudyManifest, kw_only=True):
     """Those that are asked, by role; none where grades take no model."""
     changes: list[str]
     """The settings that differ from the run's, as `key=value`."""
+    plugins: dict[str, PluginInRun] = {}
+    """Of grades: the plug-ins whose code gave them (`task`, `grader`)."""
     ended_early: str | None = None
     """Why the budget allowed only some of the opinions; None where all were given."""
     remark: str | None = None
@@ -76,10 +78,16 @@ class RejudgeManifest(StudyManifest, kw_only=True):
 
     @property
     def asked(self) -> str:
-        """The settings that give the opinions: a rubric, selectors or stops, and those that differ from the run's."""
+        """What gives the opinions: a rubric, selectors, stops, settings other than the run's, the code of grades."""
         given = {"rubric": self.settings.get("rubric")}
         given |= {key: ",".join(map(str, self.settings.get(key, ()))) for key in ("selectors", "stop_probability")}
-        return ", ".join([*(f"{key}={value}" for key, value in given.items() if value), *self.changes])
+        code = [
+            f"code of {plugin.package or plugin.module} {plugin.version} (digest {plugin.digest})"
+            for plugin in self.plugins.values()
+        ]
+        if self.kind == "grades" and not self.changes and not code:
+            code = [f"code of evorun {self.evorun_version}"]
+        return ", ".join([*(f"{key}={value}" for key, value in given.items() if value), *self.changes, *code])
 
 
 class RejudgedFigure(msgspec.Struct, frozen=True, kw_only=True):
