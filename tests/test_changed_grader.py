@@ -125,6 +125,32 @@ def test_code_of_evorun_grades_again_and_a_model_does_not_unasked(tmp_path: Path
     assert not (tmp_path / "essay" / "rejudge").exists()
 
 
+def test_a_sweep_is_replayed_by_the_new_code_and_one_bad_job_stops_no_other(tmp_path: Path, edit: Edit) -> None:
+    run("-m", "method=zero_shot,self_consistency", *RUN, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    edit("0.5")
+    said = run("replay", "sweep", "output=again", cwd=tmp_path)
+    assert "compare the replayed jobs: evorun report again" in said
+    jobs = sorted(folder.parent for folder in (tmp_path / "sweep").glob("*/results.json"))
+    assert len(jobs) == 2
+    for job in jobs:
+        assert score(tmp_path / "again" / job.name) == pytest.approx(score(job) / 2)
+    assert "self_consistency" in run("report", "again", cwd=tmp_path)
+    (jobs[0] / "journal.sqlite").unlink()
+    done = evorun_here("replay", "sweep", "output=other", cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"1 of 2 jobs failed: {jobs[0].name}" in done.stdout
+    assert score(tmp_path / "other" / jobs[1].name) == score(tmp_path / "again" / jobs[1].name)
+    (jobs[0] / "manifest.json").unlink()
+    assert "1 job not done, left out" in run("replay", "sweep", "output=third", cwd=tmp_path)
+
+
+def test_a_sweep_is_not_rejudged_but_told_how_it_is_compared(tmp_path: Path) -> None:
+    run("-m", "method=zero_shot", "seed=0,1", *RUN, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    done = evorun_here("rejudge", "sweep", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.endswith("compare them: evorun replay sweep output=FOLDER\n")
+
+
 def test_a_resume_of_a_complete_run_says_that_the_code_has_changed(tmp_path: Path, edit: Edit) -> None:
     run("method=zero_shot", *RUN, "hydra.run.dir=run", cwd=tmp_path)
     assert "nothing to do\n" in run("resume", "run", cwd=tmp_path)

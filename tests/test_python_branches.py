@@ -62,6 +62,7 @@ def calls(run: evorun.Run) -> set[str]:
 
 def test_a_replay_is_a_run_with_the_same_records_and_no_calls(run: evorun.Run) -> None:
     again = evorun.replay(run)
+    assert isinstance(again, evorun.Run)
     assert again.path.parts[0] == "outputs"
     assert again.manifest.files["steps.jsonl"] == run.manifest.files["steps.jsonl"]
     assert calls(again) == set()

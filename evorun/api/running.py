@@ -98,13 +98,17 @@ def resume(path: Folder, *settings: Settings, trust: bool = False, quiet: bool =
     return load(path)
 
 
-def replay(path: Place, *settings: Settings, output: Folder | None = None, quiet: bool = False, **named: Any) -> Run:
+def replay(
+    path: Place, *settings: Settings, output: Folder | None = None, quiet: bool = False, **named: Any
+) -> Run | Runs:
     """Repeat a finished run from its journal, without its models, and return the repetition.
 
+    Of a sweep's folder, repeat each finished job, and return the repetitions.
+
     Args:
-        path: the run, or its directory.
+        path: the run, its directory, or a sweep's folder.
         settings: overrides of keys that only decide how the run executes.
-        output: the folder of the repetition; by default a new one below outputs/.
+        output: the folder of the repetition or repetitions; by default a new one.
         quiet: show neither progress nor warnings.
         named: such settings whose keys are names.
 
@@ -113,8 +117,9 @@ def replay(path: Place, *settings: Settings, output: Folder | None = None, quiet
         EvorunError: as `run`.
         KeyboardInterrupt: as `run`.
     """
-    words = make_overrides(settings, named)
-    return _load_last(_branch(["replay", _find_folder(path)], words, output, quiet=quiet))
+    folder = _find_folder(path)
+    done = _branch(["replay", folder], make_overrides(settings, named), output, quiet=quiet)
+    return _load_last(done) if (Path(folder) / MANIFEST).exists() else load([_as_given(job) for job in done.folders])
 
 
 def extend(
@@ -196,6 +201,7 @@ def rejudge(path: Place, *settings: Settings, trust: bool = False, quiet: bool =
     Args:
         path: the run, or its directory.
         settings: `"judge=..."`, `"rubric=..."`, `"reward=..."`, `"gold=..."` or `"task.KEY=..."`; `"budget.calls=N"`.
+            Without any, the texts are graded by the task's present code and data.
         trust: judge a run that somebody else started or changed; read its configuration first.
         quiet: show neither progress nor warnings.
         named: settings whose keys are names.

@@ -3,7 +3,8 @@
 import shlex
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from evorun.cli.naming import free_folder, remove_unused_run_dir
 from evorun.cli.output import print_error
 from evorun.cli.overrides import read_key
 from evorun.cli.trust import TRUST, require_trust, with_changes, with_choices
-from evorun.cli.usage import EXIT_FAILED, USAGES, exit_code
+from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED, USAGES, exit_code
 from evorun.errors import ConfigError, EvorunError, HistoryError, RunDirectoryError
 from evorun.runs.directory import (
     ENGINES,
@@ -35,6 +36,7 @@ from evorun.runs.manifest import Manifest, Origin
 from evorun.runs.outputs import refuse_folder_of_records
 from evorun.runs.paths import display
 from evorun.runs.stopwatch import SPEED
+from evorun.runs.sweeps import read_sweep
 from evorun.runs.terminal import Terminal
 from evorun.training.updates import find_updates
 
@@ -61,7 +63,16 @@ class _Request(NamedTuple):
 
 
 def replay(arguments: Sequence[str], console: Terminal) -> int:
-    """Repeat a finished run from its journal, without its models, and say whether the records are the same."""
+    """Repeat a finished run, or the jobs of a sweep, from the journal, and say whether the records are the same."""
+    from evorun.cli.sweep_resume import is_sweep_folder
+
+    request = _parse("replay", arguments)
+    if is_sweep_folder(request.run):
+        return _carry_out_jobs("replay", "replayed", request, partial(_replay, of_sweep=True), console)
+    return _replay(arguments, console)
+
+
+def _replay(arguments: Sequence[str], console: Terminal, *, of_sweep: bool = False) -> int:
     from evorun.cli.running import carry_out
 
     request = _parse("replay", arguments)
@@ -74,7 +85,7 @@ def replay(arguments: Sequence[str], console: Terminal) -> int:
             config[key] = recorded
     folder = _choose_folder(request, manifest)
     invocation.current.folders.append(folder)
-    status = carry_out(config, folder, ["evorun", "replay", *arguments], console)
+    status = carry_out(config, folder, ["evorun", "replay", *arguments], console, of_sweep=of_sweep)
     if status == "completed":
         console.print(_describe_equality(manifest, load_manifest(folder)), soft_wrap=True)
     return exit_code(status)
@@ -106,7 +117,7 @@ def extend(arguments: Sequence[str], console: Terminal) -> int:
 
 def _extend_sweep(folder: Path, changes: Sequence[str], console: Terminal, *, trust: bool) -> int:
     """Add jobs to a sweep, in its folder, or extend each of its finished jobs, in a new one."""
-    from evorun.cli.sweep_resume import add_jobs, read_finished_jobs
+    from evorun.cli.sweep_resume import add_jobs
 
     added = [word for word in changes if read_key(word) in ADDABLE]
     if added and len(added) < len(changes):
@@ -117,19 +128,46 @@ def _extend_sweep(folder: Path, changes: Sequence[str], console: Terminal, *, tr
     if added:
         return add_jobs(folder, added, console, trust=trust)
     request = _parse("extend", [str(folder), *changes])
+    return _carry_out_jobs("extend", "extended", request._replace(trust=trust), partial(_branch, "extend"), console)
+
+
+def _carry_out_jobs(
+    verb: str,
+    past: str,
+    request: _Request,
+    carry_out_job: Callable[[Sequence[str], Terminal], int],
+    console: Terminal,
+) -> int:
+    """Carry out a verb on each finished job of a sweep, into folders of the jobs' names; return the exit code.
+
+    carry_out_job: takes the arguments of the verb for one job.
+    """
+    from evorun.cli.sweep_resume import read_finished_jobs
+
+    folder = request.run
     jobs = read_finished_jobs(folder)
     if not jobs:
-        raise ConfigError(f"{display(folder)}: expected finished jobs to extend, found none; resume the sweep first")
-    target = request.folder or Path(free_folder(f"{folder.absolute()}_extended"))
-    codes = []
+        raise ConfigError(f"{display(folder)}: expected finished jobs to {verb}, found none; resume the sweep first")
+    left = len(read_sweep(folder).jobs) - len(jobs)
+    if left:
+        how = f"to finish them first: evorun resume {shlex.quote(display(folder))}"
+        console.print(f"{counted(left, 'job')} not done, left out; {how}", style="yellow", soft_wrap=True)
+    target = request.folder or Path(free_folder(f"{folder.absolute()}_{past}"))
+    codes: list[int] = []
     for job in jobs:
-        words = [str(folder / job), *request.changes, f"output={target / job}", *([TRUST] if trust else [])]
+        words = [str(folder / job), *request.changes, f"output={target / job}", *([TRUST] if request.trust else [])]
         try:
-            codes.append(_branch("extend", words, console))
-        except EvorunError as error:  # the other jobs may be extended
+            codes.append(carry_out_job(words, console))
+        except EvorunError as error:  # the other jobs may succeed
             print_error(str(error), error)
             codes.append(EXIT_FAILED)
-    console.print(f"compare the extended jobs: evorun report {shlex.quote(display(target))}", soft_wrap=True)
+        if codes[-1] == EXIT_INTERRUPTED:
+            return EXIT_INTERRUPTED
+    failed = [job for job, code in zip(jobs, codes, strict=True) if code]
+    if failed:
+        line = f"{len(failed)} of {counted(len(jobs), 'job')} failed: {', '.join(failed)}"
+        console.print(line, style="bold yellow", soft_wrap=True)
+    console.print(f"compare the {past} jobs: evorun report {shlex.quote(display(target))}", soft_wrap=True)
     return max(codes)
 
 

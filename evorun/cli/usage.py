@@ -73,11 +73,13 @@ USAGES = {
     ),
     "replay": Usage(
         "branching:replay",
-        "evorun replay RUN_DIR [output=FOLDER]",
-        "repeat a finished run from its journal, without its models",
-        "evorun replay RUN_DIR [output=FOLDER] [KEY=VALUE ...]",
+        "evorun replay RUN_DIR|SWEEP_DIR [output=FOLDER]",
+        "repeat finished runs from their journals, without their models",
+        "evorun replay RUN_DIR|SWEEP_DIR [output=FOLDER] [KEY=VALUE ...]",
         "Carries the run out once more into a new folder, with every answer from its journal, and says whether the\n"
-        "records are the same to the byte. Needs no model, no sandbox, no GPU and no key. KEY=VALUE: run.*, evorun.*.",
+        "records are the same to the byte. Needs no model, no sandbox, no GPU and no key. KEY=VALUE: run.*, evorun.*.\n"
+        "Of a sweep, each finished job is replayed, into a folder of its name in FOLDER (by default\n"
+        "SWEEP_DIR_replayed). After a change of a grader's code, evorun report FOLDER compares the methods by it.",
     ),
     "extend": Usage(
         "branching:extend",

@@ -79,7 +79,9 @@ class RecordedRun:
         number = self._numbers.get(digest_request(about))
         if number is None and self._first_own_step is not None:
             number = self._shared.get(encode_question(about))
-        unknown = "no reply to this request: replay needs the recorded run's method, task, model, seed and settings"
+        unknown = (
+            "no reply to this request: replay needs the recorded run's method, task, model, seed, settings and code"
+        )
         return self._decode(number, Reply, unknown)
 
     @cached_property
