@@ -11,7 +11,7 @@ from comparison_fixture import BENCHMARK, write_method
 from scipy import stats
 
 from evorun.reports.comparison import ComparedRuns, compare
-from evorun.reports.comparison.notes import pairs_note
+from evorun.reports.comparison.notes import pairs_heading, pairs_note
 from evorun.reports.comparison.paired import adjust_by_holm
 from evorun.reports.comparison.pairs import Pair
 
@@ -303,18 +303,29 @@ def test_pairs_are_made_problem_by_problem_in_whatever_order_runs_ended_them(tmp
     assert pair.remark == "the 5 problems that ended in both"
 
 
-def test_a_student_meets_the_model_that_it_was_made_of(tmp_path: Path) -> None:
+def test_students_of_all_seeds_are_an_arm_beside_the_model_that_they_were_made_of(tmp_path: Path) -> None:
     def model(name: str, adapter: str = "") -> dict[str, Any]:
         return {"models": {"policy": {"name": name, "id": f"meta/llama{adapter}", "engine": "vllm"}}}
 
     written = [
-        _write(tmp_path, "lyria", POOR, **model("llama")),
-        _write(tmp_path, "lyria", GOOD, student={"name": "laft"}, **model("llama-laft", "+adapter:0123456789ab")),
-        _write(tmp_path, "lyria", FAIR, student={"name": "dpft"}, **model("llama-dpft", "+adapter:ba9876543210")),
+        *(_write(tmp_path, "lyria", POOR, seed=seed, **model("llama")) for seed in range(2)),
+        *(
+            _write(
+                tmp_path, "lyria", outcomes, seed=seed, student={"name": name},
+                **model(f"llama-{name}", f"+adapter:{name}{seed}"),
+            )
+            for name, outcomes in (("laft", GOOD), ("dpft", FAIR))
+            for seed in range(2)
+        ),
         _write(tmp_path, "lyria", GOOD, **{"models": {"policy": {"name": "gpt", "id": "gpt", "engine": "server"}}}),
-    ]
+    ]  # fmt: skip
     comparison = compare(written)
-    assert _pairs(comparison) == {"lyria, llama": "lyria, llama-laft", "lyria, llama-dpft": "lyria, llama-laft"}
+    assert {arm.name: len(arm.runs) for arm in comparison.arms} == {
+        "lyria, llama": 2, "lyria, llama-laft": 2, "lyria, llama-dpft": 2, "lyria, gpt": 1
+    }  # fmt: skip
+    pooled = {pair.name: pair.reference for pair in comparison.pairs.pooled}
+    assert pooled == {"lyria, llama-laft": "lyria, llama", "lyria, llama-dpft": "lyria, llama"}
+    assert pairs_heading(comparison).endswith("on the same problems with the same base model")
 
 
 BEST = [True] * 9 + [False]

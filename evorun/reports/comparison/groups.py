@@ -19,6 +19,7 @@ from evorun.reports.comparison.names import (
     get_setup,
     get_simulated_settings,
     is_fork,
+    is_student,
 )
 from evorun.reports.comparison.runs import Run
 
@@ -62,8 +63,8 @@ def make_groups(runs: Sequence[Run], against: Run | None) -> Groups:
     """Group the runs and find the references: `against` and, in other groups, the same method and settings.
 
     Without `against` it is the method, with its settings, that most others can be paired with, of these the one with
-    the highest mean primary score, then second score. A fork is a reference only where there is nothing else. Groups
-    without it get theirs by the same rule among themselves.
+    the highest mean primary score, then second score. A fork or a student is a reference only where there is nothing
+    else. Groups without it get theirs by the same rule among themselves.
     Random baselines are in no group, since no run has their model. If one is the reference, its group has all models.
     """
     replays = [run for run in runs if run is not against and _is_repeated(run, runs)]
@@ -141,9 +142,11 @@ def _rate_offer(groups: Sequence[Group], kinds_by_run: Mapping[str, int]) -> tup
 
 
 def select_eligible(group: Sequence[Run]) -> list[Run]:
-    """Return the runs that may become a reference: finished ones that are no forks, as far as there are any."""
-    finished = [run for run in group if run.outcome.finished] or list(group)
-    return [run for run in finished if not is_fork(run.manifest)] or finished
+    """Return the runs that may become a reference: finished ones, no forks and no students, as far as there are any."""
+    eligible = [run for run in group if run.outcome.finished] or list(group)
+    for is_other in (is_fork, is_student):
+        eligible = [run for run in eligible if not is_other(run.manifest)] or eligible
+    return eligible
 
 
 def _find_references(group: Sequence[Run], main: Run, groups: Sequence[Sequence[Run]]) -> dict[int, Run]:

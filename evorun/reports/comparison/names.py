@@ -110,6 +110,11 @@ def is_random_baseline(manifest: Manifest) -> bool:
     return manifest.simulated and get_policy(manifest).name == RANDOM
 
 
+def is_student(manifest: Manifest) -> bool:
+    """Tell whether stages before the run fine-tuned its model."""
+    return bool(manifest.config.get("student"))
+
+
 def is_fork(manifest: Manifest) -> bool:
     """Tell whether the run's first steps are those of another run."""
     return manifest.origin is not None and manifest.origin.first_own_step is not None
@@ -165,7 +170,12 @@ def get_policy(manifest: Manifest) -> ModelInRun:
 
 def get_base_model(manifest: Manifest) -> str:
     """Return the id of the run's policy without an adapter, which a student has and its base model has not."""
-    return get_policy(manifest).id.partition(_ADAPTER)[0]
+    return drop_adapter(get_policy(manifest).id)
+
+
+def drop_adapter(model_id: str) -> str:
+    """Return a model's id without that of an adapter."""
+    return model_id.partition(_ADAPTER)[0]
 
 
 def explain_other_model(ours: Manifest, theirs: Manifest) -> str | None:

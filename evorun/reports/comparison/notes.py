@@ -9,7 +9,15 @@ from evorun.reports.axes import Axis
 from evorun.reports.comparison.arms import Arm
 from evorun.reports.comparison.comparison import ComparedRuns, Panel, find_shared_facts
 from evorun.reports.comparison.groups import same_settings, select_eligible
-from evorun.reports.comparison.names import SEED, find_shared_parts, format_model, is_fork, join_parts, name_models
+from evorun.reports.comparison.names import (
+    SEED,
+    find_shared_parts,
+    format_model,
+    is_fork,
+    is_student,
+    join_parts,
+    name_models,
+)
 from evorun.reports.comparison.pairs import Pair, Unpaired
 from evorun.reports.comparison.rows import CAVEATS, Row
 from evorun.reports.comparison.runs import ANSWERED, Run
@@ -326,7 +334,8 @@ def pairs_heading(comparison: ComparedRuns) -> str:
     references = comparison.pairs.references or [comparison.pairs.reference]
     common = find_shared_parts([run.parts for run in references])
     name = join_parts(common) if "method" in common else "each group's reference"
-    return f"Against {name}, on the same problems{' with the same model' if len(references) > 1 else ''}"
+    model = "base model" if any(is_student(run.manifest) for run in comparison.runs) else "model"
+    return f"Against {name}, on the same problems{f' with the same {model}' if len(references) > 1 else ''}"
 
 
 def pairs_note(comparison: ComparedRuns) -> str:

@@ -10,7 +10,15 @@ from pathlib import Path
 import msgspec
 
 from evorun.errors import ConfigError
-from evorun.reports.comparison.names import get_policy, get_setup, is_random_baseline, join_parts, name_parts
+from evorun.reports.comparison.names import (
+    drop_adapter,
+    get_policy,
+    get_setup,
+    is_random_baseline,
+    is_student,
+    join_parts,
+    name_parts,
+)
 from evorun.reports.comparison.reported import ReportedFigures, find_reported
 from evorun.reports.facts import name_origins
 from evorun.reports.overview import Outcome, load_curves, load_outcome
@@ -79,8 +87,10 @@ class Run:
     def arm_key(self) -> bytes:
         """All that decides the run's results but the seed: equal for the runs of one arm."""
         manifest = self.manifest
-        source = manifest.provenance.source
-        same = (manifest.method, manifest.task, manifest.models, manifest.simulated, source, get_setup(manifest))
+        source, models = manifest.provenance.source, manifest.models
+        if is_student(manifest):  # whose weights its settings and the seed decide
+            models = {role: msgspec.structs.replace(model, id=drop_adapter(model.id)) for role, model in models.items()}
+        same = (manifest.method, manifest.task, models, manifest.simulated, source, get_setup(manifest))
         return msgspec.json.encode(same, order="deterministic")
 
     @property
