@@ -871,6 +871,8 @@ def test_another_score_than_the_primary_one_ranks_and_is_tested(tmp_path: Path) 
     assert pair.p == pytest.approx(stats.ttest_rel(SCORES["poor"], SCORES["good"]).pvalue)
     assert _other(pair, "accuracy").difference == pytest.approx(0.1)
     assert {"accuracy", "penalised_score"} <= comparison.runs[0].curves.keys()
+    begun = _scored(tmp_path / "c", "gepa", SCORES["good"], ended=0)  # has recorded no score yet
+    assert "gepa" in _names(compare([*runs, begun], score="penalised_score"))
     with pytest.raises(ConfigError, match=r"--score: expected a score of all runs, got speed; .*has accuracy, pen"):
         compare(runs, score="speed")
 

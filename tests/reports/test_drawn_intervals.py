@@ -198,6 +198,7 @@ def test_final_scores_have_their_intervals_their_runs_and_the_papers_figure(
     assert [one[0] for one in drawn] == [pytest.approx(one, abs=3e-3) for one in of_arms]
     circles = [[x for x, _ in line] for line in panel.lines if len(line) == 3]
     assert circles == [pytest.approx(one, abs=2e-3) for one in finals[:2]]
+    assert all(len({y for _, y in line}) == 3 for line in panel.lines if len(line) == 3)  # equal ones are seen, too
     assert [x for line in panel.lines if len(line) == 1 for x, _ in line] == [pytest.approx(0.9, abs=2e-3)]
 
 

@@ -249,7 +249,8 @@ def _list_points(name: str, curves: Sequence[Curve]) -> list[tuple[Any, ...]]:
 def draw_bars(panel: Panel, score: Score, styles: Mapping[str, Style], name: str) -> Drawing | None:
     """Draw each arm's final score as a bar with its 95 % interval; None without figures.
 
-    Its runs are small circles, the paper's figure is a hollow diamond, a random baseline is a dashed outline.
+    Its runs are small circles, the first seed's on top, the paper's figure is a hollow diamond, a random baseline is a
+    dashed outline.
     """
     drawn = [(arm, row) for arm in panel.arms if (row := make_row(arm)).get_metric(score.name).n]
     if not drawn:
@@ -265,6 +266,8 @@ def draw_bars(panel: Panel, score: Score, styles: Mapping[str, Style], name: str
             axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
         else:
             axes.set_xlabel(label(score))
+            if all(row.get_metric(score.name).value == 0 for _, row in drawn):  # no bar has a length: show the scale
+                axes.set_xlim(0, score.high or 1)
         axes.grid(visible=True, axis="x")
         return make_drawing(figure, name, f"Final {words(score.name)} on {printable(panel.task)}")
 
@@ -282,7 +285,9 @@ def _draw_bar(axes: "Axes", y: float, arm: Arm, row: Row, score: Score, style: S
     if len(arm.runs) > 1:
         finals = [or_nan(run.get_metric(score.name).value) for run in arm.runs]
         circle: Any = {"color": INK, "markersize": 3.2, "markerfacecolor": CARD, "markeredgewidth": 0.8}
-        axes.plot(finals, [y] * len(finals), "o", clip_on=False, **circle)
+        apart = 0.2 / (len(finals) - 1)  # equal ones would cover each other
+        heights = [y - 0.1 + apart * rank for rank in range(len(finals))]
+        axes.plot(finals, heights, "o", clip_on=False, **circle)
     if (reported := row.get_reported(score.name)) is not None:
         axes.plot(reported, y, marker="D", markersize=6.5, color=INK, markerfacecolor=CARD, clip_on=False)
     across = axes.get_yaxis_transform()

@@ -170,6 +170,8 @@ def load_runs(run_dirs: Iterable[Path], score: str | None = None) -> list[Run]:
 def _rank_by(name: str, outcome: Outcome) -> Outcome:
     """Return the figures with the score of that name as the primary one. Raises ConfigError where there is none."""
     chosen = [score for score in outcome.scores if score.name == name]
+    if not chosen and not outcome.predictions:  # an interrupted run, which has recorded none yet
+        chosen = [score for score in outcome.manifest.scores if score.name == name]
     if not chosen:
         names = ", ".join(score.name for score in outcome.scores)
         raise ConfigError(f"--score: expected a score of all runs, got {name}; {display(outcome.run_dir)} has {names}")
