@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import evorun
+from evorun.cli import branching
+from evorun.cli.usage import EXIT_INTERRUPTED
 from evorun.errors import HistoryError
 from evorun.reports.comparison import compare
 from evorun.reports.comparison.runs import load_runs
@@ -274,6 +276,16 @@ def test_a_sweep_is_extended_by_jobs_and_by_steps(tmp_path: Path) -> None:
         assert records(tmp_path / "longer" / job.name) == records(tmp_path / f"fresh{seed}")
 
 
-def test_a_sweep_is_extended_in_one_way_at_a_time(tmp_path: Path) -> None:
+def test_a_sweep_is_extended_in_one_way_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("-m", "method=zero_shot", *SMALL, *SIMULATED, "seed=0,1", "hydra.sweep.dir=sweep", cwd=tmp_path)
+    begun: list[str] = []
+
+    def interrupt(verb: str, words: list[str], console: object) -> int:
+        begun.append(words[0])
+        return EXIT_INTERRUPTED
+
+    with monkeypatch.context() as patch:
+        patch.setattr(branching, "_branch", interrupt)
+        done = evorun_here("extend", "sweep", "budget.calls=9", cwd=tmp_path)
+    assert (done.returncode, len(begun)) == (EXIT_INTERRUPTED, 1)  # Ctrl-C stops all jobs, not only the present one
     assert "extend twice" in refused("extend", "sweep", "seed=2", "budget.calls=9", cwd=tmp_path)

@@ -16,6 +16,7 @@ from evorun.errors import ConfigError
 from evorun.reports import html
 from evorun.runner import experiment
 from evorun.runs.journal_reader import read_journal
+from evorun_process import evorun_here
 
 RUN = (
     *("method=duel_evolve", "task=mathbench", "task.source=sample", "task.limit=1", "method.generations=1"),
@@ -67,6 +68,18 @@ def test_a_replay_is_a_run_with_the_same_records_and_no_calls(run: evorun.Run) -
     assert again.manifest.files["steps.jsonl"] == run.manifest.files["steps.jsonl"]
     assert calls(again) == set()
     assert FOLLOWED[-1] == (again.path, [])  # its points are sent
+
+
+def test_the_jobs_of_a_sweep_are_replayed(tmp_path: Path) -> None:
+    words = ("method=zero_shot", "task=mathbench", "task.source=sample", "task.limit=1", "engine=simulated")
+    done = evorun_here("-m", *words, "seed=0,1", "hydra.sweep.dir=sweep", "evorun.progress=off", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for results in tmp_path.glob("sweep/*/results.json"):
+        results.with_name("report.html").touch()  # a job without its page is not done
+    again = evorun.replay("sweep", output="again")
+    assert isinstance(again, evorun.Runs)
+    assert sorted(run.manifest.seed for run in again) == [0, 1]
+    assert {run.path.parent for run in again} == {Path("again")}
 
 
 def test_an_extension_goes_on_and_a_fork_goes_elsewhere(run: evorun.Run) -> None:
