@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import shutil
 from collections import Counter
 from fractions import Fraction
@@ -288,6 +289,38 @@ def test_the_runs_that_make_a_student_are_planned_with_their_price(tmp_path: Pat
     reused = make_plan(configs, tmp_path)
     assert reused.arms[0].calls == questions
     assert any(done in note for note in reused.notes)
+
+
+def test_arms_with_students_are_told_apart_by_their_choices_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("task.box=2", "task.empty_cells=4", "task.instances=2", "task.training_instances=4")
+    students = "student=none,dpft_full,dpft_top"
+    words = ["-m", "method=zero_shot", "task=sudoku", *sizes, students, "model=llama3_2_3b", "engine=vllm"]
+    assert planning.plan(words, Terminal(width=200)) == 0
+    shown = capsys.readouterr().out
+    rows = [re.split(" {2,}", line.strip()) for line in shown.partition("plan by role")[0].splitlines()]
+    assert [row[0] for row in rows if len(row) == 6][1:] == [
+        "teacher of dpft_full, dpft_top",
+        "student dpft_full",
+        "student dpft_top",
+        "zero_shot",
+        "student=dpft_full",
+        "student=dpft_top",
+        "total",
+    ]
+    assert [line.partition(" responses")[0] for line in shown.splitlines() if line.startswith("Fine-tuning")] == [
+        "Fine-tuning of student=dpft_full: on at most 1,380",
+        "Fine-tuning of student=dpft_top: on at most 276",  # a fifth
+    ]
+
+
+def test_arms_of_one_student_are_told_apart_by_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("task.box=2", "task.empty_cells=4", "task.instances=2", "task.training_instances=4")
+    varied = ("student=dpft", "student.tuning.epochs=1,2", "teacher=qwen2_5_7b,qwen2_5_32b")
+    planning.plan(["-m", "method=zero_shot", "task=sudoku", *sizes, *varied, "model=llama3_2_3b"], Terminal(width=200))
+    shown = capsys.readouterr().out
+    assert "  teacher of dpft, qwen2_5_7b  " in shown
+    assert "  student dpft, epochs=2, teacher=qwen2_5_7b  " in shown
+    assert "  student.tuning.epochs=2, teacher=qwen2_5_7b  " in shown
 
 
 def test_a_fine_tuning_is_planned_by_its_conversations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

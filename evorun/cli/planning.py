@@ -129,9 +129,6 @@ def print_plan(made: Plan, console: Terminal, gpus: Sequence[Gpu] = ()) -> None:
 
 def _make_table(made: Plan) -> Table:
     billed = any(arm.billed for arm in made.arms)
-    asked = [arm for arm in made.arms if arm.stage is None]
-    several = {name: len({getattr(arm, name) for arm in asked}) > 1 for name in ("method", "task", "model", "engine")}
-    named = [name for name, varies in several.items() if varies]
     table = Table(
         [
             *word_columns("arm"),
@@ -143,13 +140,8 @@ def _make_table(made: Plan) -> Table:
         title="plan: runs of each arm together, tokens of prompts and completions",
         total=len(made.arms) if len(made.arms) > 1 else None,
     )
-    stand_ins = {arm.model for arm in asked if _stands_in(arm)}
-    for arm in made.arms:
-        model = "simulated" if _stands_in(arm) and len(stand_ins) == 1 else arm.model
+    for arm, name in zip(made.arms, _name_arms(made.arms), strict=True):
         price = ("unknown" if arm.price is None else arm.price) if arm.billed else None
-        settings = [setting.removeprefix("method.") for setting in arm.settings]
-        parts = [model if part == "model" else getattr(arm, part) for part in named]
-        name = arm.stage or ", ".join([*parts, *settings]) or arm.method
         row: list[Cell] = [name, arm.runs, arm.problems, arm.calls, arm.prompt_tokens, arm.completion_tokens]
         table.rows.append([*row, *([price] if billed else []), *_list_expected(made, arm.expected_completion_tokens)])
     if len(made.arms) > 1:
@@ -158,6 +150,46 @@ def _make_table(made: Plan) -> Table:
         expected = _list_expected(made, made.expected_completion_tokens)
         table.rows.append([*row, *([price] if billed else []), *expected])
     return table
+
+
+def _name_arms(arms: Sequence[PlannedArm]) -> list[str]:
+    """Return a name for each arm: what differs between arms that were asked for, and its own settings.
+
+    A stage is named by the students that it serves, with its task and model where these differ between such stages.
+    """
+    stand_ins = {arm.model for arm in arms if arm.stage is None and _stands_in(arm)}
+    parts = [
+        {
+            "method": arm.method,
+            "task": arm.task,
+            "model": "simulated" if _stands_in(arm) and len(stand_ins) == 1 else _name_model(arm),
+            "engine": arm.engine,
+        }
+        for arm in arms
+    ]
+    names = []
+    for arm, own in zip(arms, parts, strict=True):
+        alike = [
+            others
+            for other, others in zip(arms, parts, strict=True)
+            if other.stage == arm.stage and (arm.stage is None or other.students == arm.students)
+        ]
+        varying = [word for part, word in own.items() if len({others[part] for others in alike}) > 1]
+        settings = [setting.removeprefix("method.") for setting in arm.settings]
+        names.append(", ".join([*_name_stage(arm), *varying, *settings]) or arm.method)
+    return names
+
+
+def _name_stage(arm: PlannedArm) -> list[str]:
+    """Return what an arm is for the students that it serves; nothing for one that was asked for."""
+    students = ", ".join(arm.students)
+    return [] if arm.stage is None else [f"teacher of {students}" if arm.stage == "teacher" else f"student {students}"]
+
+
+def _name_model(arm: PlannedArm) -> str:
+    """Return the name of an arm's model, without that of a student that its settings name."""
+    student = next((name for name in arm.students if f"student={name}" in arm.settings), None)
+    return arm.model if student is None else arm.model.removesuffix(f"-{student}")
 
 
 def _stands_in(arm: PlannedArm) -> bool:

@@ -69,13 +69,15 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
 
     stage: StageName | None
     """`teacher` and `student` are the runs that make a student; null for those that were asked for."""
+    students: list[str]
+    """Of a stage, the students that it serves; else the one that is the model of the runs, if there is one."""
     method: str
     task: str
     model: str
     engine: str
     """As a user chooses it."""
     settings: list[str]
-    """Settings that tell it from other arms of its method, as `method.samples=4`."""
+    """Settings that tell it from other arms of its method and student, as `method.samples=4`."""
     runs: int
     problems: int
     roles: list[PlannedRole]

@@ -9,7 +9,7 @@ from evorun.reports import text
 from evorun.runner.estimates import TRAINING, hours
 from evorun.runner.settings import RunConfig
 from evorun.runner.stages import TEACHER, is_complete, name_stage, run_digest
-from evorun.runner.student import teacher_composition, tuning_composition
+from evorun.runner.student import StudentConfig, teacher_composition, tuning_composition
 from evorun.runs.directory import identity
 
 
@@ -19,6 +19,10 @@ class PlannedStudent(NamedTuple):
     name: str
     teacher: Mapping[str, Any]
     tuning: Mapping[str, Any]
+    selection: Mapping[str, Any]
+    """The settings that select some of the teacher's responses."""
+    kept_share: float
+    """The most of the teacher's responses that it learns from."""
     recorded: Path | None
     """Folder of the teacher's run where it is complete already."""
 
@@ -29,9 +33,11 @@ def list_students(configs: Iterable[Mapping[str, Any]]) -> list[PlannedStudent]:
     for config in configs:
         if config.get("student"):
             teacher, tuning = teacher_composition(config), tuning_composition(config, "traces.jsonl")
-            name = config["student"]["name"]
-            student = PlannedStudent(name, teacher, tuning, _find_complete(config, teacher))
-            students[repr((name, identity(teacher), identity(tuning)))] = student
+            own = StudentConfig(**config["student"])
+            share = float(own.traces.top) if own.traces.kind.ranked else 1.0
+            selection = {"kind": own.kind, "top": own.top, "parsed_only": own.parsed_only}
+            student = PlannedStudent(own.name, teacher, tuning, selection, share, _find_complete(config, teacher))
+            students[repr((own.name, selection, identity(teacher), identity(tuning)))] = student
     return list(students.values())
 
 

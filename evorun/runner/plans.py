@@ -63,12 +63,12 @@ def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path, gpus: Sequenc
     """
     planner = _Planner(read_recorded(outputs))
     methods = {config["method"]["name"] for config in configs}
-    arms = planner.plan_students(configs)
-    by_arm = _group_by_arm(configs)
-    settings = _list_settings([members[0] for members in by_arm])
-    arms += [
-        replace(planner.plan_arm(members, methods), settings=own) for members, own in zip(by_arm, settings, strict=True)
-    ]
+    arms = _add_settings(
+        [
+            *planner.plan_students(configs),
+            *((planner.plan_arm(members, methods), members[0]) for members in _group_by_arm(configs)),
+        ]
+    )
     roles = [role for arm in arms for role in arm.roles]
     unknown = sorted(set[str]().union(*(arm.unpriced_models for arm in arms)))
     billed = [arm for arm in arms if arm.billed]
@@ -118,22 +118,43 @@ def _group_by_arm(configs: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str
     return list(by_arm.values())
 
 
-def _list_settings(configs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return for each arm's configuration the settings (`method.samples=4`) that tell it from others of its method."""
-    alike: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for config in configs:
-        alike[config["method"]["name"]].append(identity(config))
-    return [
-        sorted({f"{key}={own}" for other in alike[config["method"]["name"]] for key, own in _list_own(config, other)})
-        for config in configs
-    ]
+def _add_settings(planned: Sequence[tuple[PlannedArm, Mapping[str, Any]]]) -> list[PlannedArm]:
+    """Return arms with the settings that tell each from others of its method and student; planned: with configurations.
+
+    Where runs by a method have several students, or one and none, `student=laft` is the first setting.
+    """
+    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    students: dict[tuple[Any, ...], set[tuple[str, ...]]] = defaultdict(set)
+    for arm, config in planned:
+        alike[arm.stage, arm.method, *arm.students].append(identity(config))
+        students[arm.stage, arm.method].add(tuple(arm.students))
+    arms = []
+    for arm, config in planned:
+        others = alike[arm.stage, arm.method, *arm.students]
+        settings = sorted({f"{key}={own}" for other in others for key, own in _list_own(config, other)})
+        if arm.stage is None and len(students[None, arm.method]) > 1:
+            settings = [*(f"student={name}" for name in arm.students), *settings]
+        arms.append(replace(arm, settings=settings))
+    return arms
 
 
 def _list_own(config: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the settings in which an arm differs from another one, whose task, model and engine tables name."""
-    for key, own, _ in iterate_differences(identity(config), other):
-        if key != "seed" and key.partition(".")[0] not in ("task", "model", "engine"):
-            yield key, own
+    """Yield the settings in which an arm differs from another one, whose task, model and engine tables name.
+
+    Of a group in which another choice was made, that choice alone: `judge=gpt_4o`.
+    """
+    own = identity(config)
+    chosen = {
+        key: value["name"]
+        for key, value in own.items()
+        if isinstance(value, Mapping) and "name" in value and value["name"] != (other.get(key) or {}).get("name")
+    }
+    for key, value, _ in iterate_differences(own, other):
+        group = key.partition(".")[0]
+        if group in chosen:
+            key, value = group, chosen[group]
+        if group not in ("seed", "task", "model", "engine"):
+            yield key, value
 
 
 def _without_seed(config: Mapping[str, Any]) -> str:
@@ -207,14 +228,17 @@ class _Planner:
             return describe_reach(raw, config.budget, problems, steps, plan_calls, count)
         return None
 
-    def plan_students(self, configs: Sequence[Mapping[str, Any]]) -> list[PlannedArm]:
-        """Plan the runs that make the students of these runs; those that differ in their seed alone are an arm."""
+    def plan_students(self, configs: Sequence[Mapping[str, Any]]) -> list[tuple[PlannedArm, Mapping[str, Any]]]:
+        """Plan the runs that make the students of these runs; those that differ in their seed alone are an arm.
+
+        Return each arm with the configuration that tells it from others.
+        """
         by_teacher: dict[str, list[PlannedStudent]] = defaultdict(list)
         for student in list_students(configs):
             by_teacher[_without_seed(student.teacher)].append(student)
         return [arm for students in by_teacher.values() for arm in self._plan_students(students)]
 
-    def _plan_students(self, students: Sequence[PlannedStudent]) -> Iterator[PlannedArm]:
+    def _plan_students(self, students: Sequence[PlannedStudent]) -> Iterator[tuple[PlannedArm, Mapping[str, Any]]]:
         """Plan the runs of students of one teacher."""
         raw = students[0].teacher
         teacher = self._check(raw)
@@ -222,21 +246,36 @@ class _Planner:
         calls, trial, _ = self._count(teacher, raw, questions, training)
         self._of_teachers[teacher.task.name] = trial
         if left := {repr(identity(student.teacher)) for student in students if student.recorded is None}:
-            yield self._make_arm(teacher, len(left), questions, calls, trial, "teacher")
+            names = list(dict.fromkeys(student.name for student in students))
+            yield self._make_arm(teacher, len(left), questions, calls, trial, "teacher", students=names), raw
         for folder in dict.fromkeys(student.recorded for student in students if student.recorded is not None):
             self.notes[f"A teacher's run is complete already and costs nothing: {folder}"] = None
         written = next((role_calls for role_calls in calls if role_calls.role == "generate"), None)
-        responses, max_tokens = (0, 0.0) if written is None else (ceil(written.calls), written.max_tokens)
-        names = {_without_seed(student.tuning): student.name for student in students}
-        for members in _group_by_arm([student.tuning for student in students]):
-            tuning = self._check(members[0])
+        answered, max_tokens = (0.0, 0.0) if written is None else (written.calls, written.max_tokens)
+        by_tuning: dict[str, list[PlannedStudent]] = defaultdict(list)
+        for student in students:
+            by_tuning[repr((student.name, student.selection, _without_seed(student.tuning)))].append(student)
+        for members in by_tuning.values():
+            student = members[0]
+            tuning = self._check(student.tuning)
             settings = tuning.raw["method"]
+            responses = ceil(answered * student.kept_share)
             evaluations = count_by_formula([count_tuning_calls(settings, tuning.model.name, questions, responses)])
             tokens = settings["epochs"] * responses * min(max_tokens, settings["max_length"])
-            arm = self._make_arm(tuning, len(members), questions, evaluations, trial, "student", tuned_tokens=tokens)
-            yield replace(arm, hours=None, hours_note="")  # the weights' updates take most of them
-            name = names[_without_seed(members[0])]
-            data = f"Fine-tuning of student={name}: on at most {responses:,} responses of its teacher"
+            arm = self._make_arm(
+                tuning,
+                len(members),
+                questions,
+                evaluations,
+                trial,
+                "student",
+                tuned_tokens=tokens,
+                students=[student.name],
+            )
+            taught_by = {"student": {**student.selection, "teaching": raw["method"]}, "teacher": raw["model"]}
+            # the weights' updates take most of the hours
+            yield replace(arm, hours=None, hours_note=""), {**student.tuning, **taught_by}
+            data = f"Fine-tuning of student={student.name}: on at most {responses:,} responses of its teacher"
             self.notes[describe_tuning(tuning, data, tokens)] = None
 
     def _check(self, raw: Mapping[str, Any]) -> RunConfig:
@@ -286,6 +325,7 @@ class _Planner:
         stage: StageName | None = None,
         last_step: float | None = None,
         tuned_tokens: float | None = None,
+        students: Sequence[str] = (),
     ) -> PlannedArm:
         roles = plan_roles(config, calls, runs, trial, self._recorded, problems, last_step)
         if stage == "teacher":
@@ -303,6 +343,7 @@ class _Planner:
         score = config.task.task_class.scores[0]
         return PlannedArm(
             stage=stage,
+            students=list(students) if config.student is None else [config.student.name],
             method=config.method.name,
             task=config.task.name,
             model=config.model.name,
