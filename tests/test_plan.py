@@ -323,6 +323,19 @@ def test_arms_of_one_student_are_told_apart_by_its_settings(capsys: pytest.Captu
     assert "  student.tuning.epochs=2, teacher=qwen2_5_7b  " in shown
 
 
+@pytest.mark.parametrize(
+    ("given", "teacher"),
+    [
+        (["engine=vllm"], "vllm"),  # also where no GPU is
+        (["engine=transformers"], "auto"),
+        (["engine=vllm", "teacher_engine=openai", "teacher=gpt_4o"], "server"),
+    ],
+)
+def test_a_teacher_without_an_engine_of_its_own_is_on_vllm_with_the_run(given: list[str], teacher: str) -> None:
+    (config,) = compose_jobs(["method=zero_shot", "task=sudoku", "student=dpft", "model=llama3_2_3b", *given])
+    assert teacher_composition(config)["engine"]["name"] == teacher
+
+
 def test_a_fine_tuning_is_planned_by_its_conversations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "chats.jsonl"
     chat = [{"role": "user", "content": "a" * 40}, {"role": "assistant", "content": "b" * 360}]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from evorun.errors import ConfigError, EvorunError
 from evorun.runner import registry
+from evorun.runner.served import AUTOMATIC
 from evorun.traces.kinds import Settings, make_settings
 
 E = TypeVar("E", bound=EvorunError)
@@ -65,8 +66,15 @@ def teacher_composition(config: Mapping[str, Any]) -> dict[str, Any]:
         **_shared(config),
         "method": dict(student["teaching"]),
         "model": config["teacher"],
-        "engine": config["teacher_engine"],
+        "engine": _choose_teacher_engine(config),
     }
+
+
+def _choose_teacher_engine(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the teacher's engine: for `auto` vllm where the run has it, which a plan must know without a GPU, too."""
+    own: dict[str, Any] = config["teacher_engine"]
+    runs_vllm = own.get("name") == AUTOMATIC and config["engine"].get("name") == "vllm"
+    return {**own, "name": "vllm"} if runs_vllm else own
 
 
 def tuning_composition(config: Mapping[str, Any], data: str) -> dict[str, Any]:
