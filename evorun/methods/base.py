@@ -81,6 +81,8 @@ class Method(ABC):
     """True when the method receives the task's training split."""
     restarts: ClassVar[bool] = False
     """True when the weights begin anew with each problem of the run."""
+    votes: ClassVar[bool] = False
+    """True when the answer is the most frequent one among independent responses with equal votes."""
     plays_ahead: ClassVar[str | None] = None
     """The role of its rollouts, if it can play a step's rollouts during earlier updates (`training.max_lag`)."""
     config: Any = None

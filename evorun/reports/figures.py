@@ -126,6 +126,19 @@ def has_judge(manifest: Manifest) -> bool:
     return settings.get("choose") not in ("oracle", "rubric") and settings.get("reward", "duels") == "duels"
 
 
+_VOTING_METHODS = ("self_consistency", "deepconf")
+_VOTES = ("majority", "majority_of_bests", "weighted", "best_of_majority")
+"""Values of `method.choose` by which equal answers count together."""
+
+
+def chooses_by_votes(manifest: Manifest) -> bool:
+    """Tell whether the method's settings have responses vote on the answer, with equal votes or weighted ones."""
+    settings = manifest.config.get("method")
+    if not isinstance(settings, Mapping):
+        return False
+    return settings.get("name") in _VOTING_METHODS or settings.get("choose") in _VOTES
+
+
 def warn_of_indecision(metrics: Mapping[str, Metric]) -> str | None:
     """Return a warning if no duel was decisive; None if any was, or without duels."""
     decisive, position = metrics.get("decisive_rate"), metrics.get("position_a_rate")

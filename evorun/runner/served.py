@@ -307,7 +307,7 @@ async def _(engine: JudgeConfig, model: ModelConfig, loaded: LoadedTask, tools: 
 
 @singledispatch
 def find_unfit_skill(engine: EngineConfig, model: ModelConfig, method: Method, loaded: LoadedTask) -> str | None:
-    """Return a warning if a simulated model's skill does not suit the task or its `improvement`; else None."""
+    """Return a warning if a simulated model's skill does not suit the task, its `improvement` or a vote; else None."""
     return None
 
 
@@ -318,6 +318,8 @@ def _(engine: SimulatedConfig, model: ModelConfig, method: Method, loaded: Loade
         return None
     if (lack := simulator.with_skill(engine).find_lack_of_skill(loaded.problems)) is not None:
         return lack
+    if method.votes and (failing := simulator.with_skill(engine).find_failing_vote(loaded.problems)) is not None:
+        return failing
     evolves = simulator.adds_improvement and any(protocol in method.needs for protocol in _SHOW_RESPONSES)
     together = round(engine.skill + engine.improvement, 9)
     if not evolves or loaded.task.graded_by_opinion or together < 1 or not engine.improvement or engine.skill == 1:

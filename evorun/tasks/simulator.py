@@ -36,6 +36,8 @@ _MAX_MISTAKES = 40
 _MAX_TRIED = 200
 # Problems, and answers to each, by which it is compared with random answers
 _COMPARED_PROBLEMS, _COMPARED_ANSWERS = 10, 8
+# Most problems on which the most frequent answer is looked at
+_MAX_VOTED_PROBLEMS = 100
 # Excess over its skill, in the mean degree of its worst answers, that is no matter for a warning
 _MAX_EXCESS = 0.02
 
@@ -65,6 +67,9 @@ class TextSimulator:
     """An error detector's reply that names no error."""
     adds_improvement: ClassVar[bool] = True
     """Answers in view of right ones are right with probability `skill` + `improvement`, and not part by part."""
+
+    has_typical_mistake: ClassVar[bool] = True
+    """Wrong answers coincide as often as `typical_mistake` says."""
 
     def __init__(self, task: TextTask, rows: Sequence[Row]) -> None:
         """Hold the problems and their right answers.
@@ -175,6 +180,35 @@ class TextSimulator:
             told += f", and engine.improvement below {1 - needed:.2f}, so that evolved answers still have errors"
         return told
 
+    def find_failing_vote(self, problems: Sequence[Problem]) -> str | None:
+        """Return a warning if votes make its answers worse, since one mistake is more frequent than the right answer.
+
+        None where `typical_mistake` does not decide how often wrong answers coincide.
+        """
+        if self._in_degrees or not self.has_typical_mistake:
+            return None
+        compared = [
+            (self._skill.own_chance(problem.id), len(self.wrong_answers(problem, gold)))
+            for problem in problems[:_MAX_VOTED_PROBLEMS]
+            if (gold := self._rows[problem.id].answer) is not None
+        ]
+        failing = sum(chance < (1 - chance) * self._typical_share(wrong) for chance, wrong in compared if wrong)
+        single = sum(chance for chance, _ in compared)
+        if not compared or len(compared) - failing >= single:
+            return None
+        typical, mean = self._skill.typical_mistake, single / len(compared)
+        told = (
+            f"engine.typical_mistake={typical:g}: on {failing} of {len(compared)} problems one wrong answer is more "
+            f"frequent than the right one at engine.skill={self._skill.skill:g}, so that more votes are worse"
+        )
+        # where few other mistakes are known, they coincide whatever the setting
+        enough = mean / (1 - mean)
+        return f"{told}. For a comparison, set engine.typical_mistake below {enough:.2g}" if enough < typical else told
+
+    def _typical_share(self, wrong: int) -> float:
+        """Return the share of the most frequent one of so many wrong answers."""
+        return max(self._skill.typical_mistake, 1 / wrong)  # below that, no mistake is more frequent
+
     def _draw_values(self, problems: Sequence[Problem]) -> tuple[list[float], list[float], float]:
         """Return the values of its answers and of random ones, where both have one, and random ones' mean degree."""
         own_values, random_values, random_degrees = list[float](), list[float](), list[float]()
@@ -247,8 +281,8 @@ class TextSimulator:
             self._report_lack(problem)
             return self.malformed[0]
         # Models err alike: most often by the problem's typical mistake, which a vote may take for the answer.
+        share = self._typical_share(len(wrong))
         typical = wrong.pop(crc32(problem.id.encode()) % len(wrong))
-        share = max(self._skill.typical_mistake, 1 / (len(wrong) + 1))  # below that, no mistake is more frequent
         if luck < share or not wrong:
             return self.reply(problem, typical, steps)
         return self.reply(problem, wrong[int((luck - share) / (1 - share) * len(wrong))], steps)

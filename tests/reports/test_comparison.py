@@ -254,6 +254,15 @@ def test_warnings_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
     ]
     assert [row.facts["caveats"] for row in comparison.rows] == ["simulated, sample set", "sample set"]
     assert "Equal calls are not equal tokens." in cost_note(comparison)
+    voting = {"method": {"name": "self_consistency"}, "engine": {**engines[0], "typical_mistake": 0.7}}
+    edit_manifest(runs[0], method="self_consistency", config={"seed": 0, **voting})
+    _, _, told = compare(runs).warnings[0].partition("engine.skill=0.35. ")
+    assert told == (
+        "Votes (self_consistency) depend on engine.typical_mistake=0.7, the share of one wrong answer among a "
+        "problem's mistakes (puzzles and programs aside): where it is more frequent than the right one, more votes "
+        "are worse."
+    )
+    edit_manifest(runs[0], method="zero_shot", config={"method": {"name": "zero_shot"}, "seed": 0})
     (runs[1] / "training.jsonl").write_text('{"step":1,"calls":1,"tokens":1,"figures":{"loss":0.5},"problem":"*"}\n')
     assert compare(runs).warnings[0] == f"zero_shot: {SIMULATED_LINE}"  # which decides nothing where one is trained
     alone = compare(runs[:1])

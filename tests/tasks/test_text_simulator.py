@@ -379,6 +379,32 @@ def test_a_line_tells_that_answers_in_view_of_right_ones_have_no_errors(
     )
 
 
+@pytest.mark.parametrize(
+    ("task", "method", "skill", "typical", "told"),
+    [
+        (
+            "arithmetic",
+            "self_consistency",
+            0.35,
+            0.7,
+            "engine.typical_mistake=0.7: on 6 of 6 problems one wrong answer is more frequent than the right one at "
+            "engine.skill=0.35, so that more votes are worse. For a comparison, set engine.typical_mistake below 0.54",
+        ),
+        ("arithmetic", "self_consistency", 0.45, 0.7, None),
+        ("arithmetic", "self_consistency", 0.35, 0.5, None),
+        ("arithmetic", "best_of_n", 0.35, 0.7, None),
+        ("sudoku", "self_consistency", 0.35, 0.7, None),  # solved cell by cell
+    ],
+)
+def test_a_line_tells_that_a_vote_must_fail(
+    task: str, method: str, skill: float, typical: float, told: str | None
+) -> None:
+    loaded = load_task(task, limit=6)
+    chosen = registry.methods()[method](default_config("method", method))
+    engine = SimulatedConfig(name="simulated", skill=skill, typical_mistake=typical)
+    assert find_unfit_skill(engine, ModelConfig(name="m", id="m"), chosen, loaded) == told
+
+
 def test_wrong_answers_of_a_task_with_right_and_wrong_replace_those_to_other_problems() -> None:
     class OffByOne(Sums):
         def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:

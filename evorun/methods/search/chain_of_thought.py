@@ -260,6 +260,7 @@ class SelfConsistency(PerProblem):
     regime = "problem_only"
     needs = (SupportsGeneration,)
     last_step = 0
+    votes = True
     Config = SelfConsistencyConfig
     config: SelfConsistencyConfig
 

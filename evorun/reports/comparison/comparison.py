@@ -31,6 +31,7 @@ from evorun.reports.facts import (
     list_warnings,
     note_equal_calls,
 )
+from evorun.reports.figures import chooses_by_votes
 from evorun.reports.run_tables import (
     describe_constant_scores,
     describe_repeated_scores,
@@ -39,6 +40,7 @@ from evorun.reports.run_tables import (
     is_flat,
 )
 from evorun.runs.directory import name_plugin
+from evorun.runs.manifest import Manifest
 from evorun.runs.paths import display
 from evorun.runs.scores import Score
 from evorun.runs.sweeps import describe_unfinished
@@ -304,20 +306,26 @@ def _deduplicate(scores: Iterable[Score]) -> list[Score]:
 
 
 def _describe_simulated_order(arms: Sequence[Arm]) -> str:
-    """Return the setting that decides the order of simulated methods, with the values of the compared runs."""
-    engines = [
-        run.manifest.config.get("engine") or {}
-        for arm in arms
-        for run in arm.runs
-        if run.manifest.simulated and not run.is_baseline
-    ]
-    values = [
-        f"engine.{key}={','.join(f'{value:g}' for value in sorted(found))}"
-        for key in ("improvement", "skill")
-        if (found := {engine[key] for engine in engines if isinstance(engine.get(key), int | float)})
-    ]
+    """Return the settings that decide the order of simulated methods, with the values of the compared runs."""
+    manifests = [run.manifest for arm in arms for run in arm.runs if run.manifest.simulated and not run.is_baseline]
+    values = list(filter(None, (_name_engine_values(manifests, key) for key in ("improvement", "skill"))))
     here = f" Here: {' and '.join(values)}." if values else ""
-    return f" engine.improvement decides the order of methods more than any other setting.{here}"
+    line = f" engine.improvement decides the order of methods more than any other setting.{here}"
+    voting = [manifest for manifest in manifests if chooses_by_votes(manifest)]
+    if mistake := _name_engine_values(voting, "typical_mistake"):
+        methods = dict.fromkeys(manifest.method for manifest in voting)
+        line += (
+            f" Votes ({', '.join(methods)}) depend on {mistake}, the share of one wrong answer among a problem's "
+            "mistakes (puzzles and programs aside): where it is more frequent than the right one, more votes are worse."
+        )
+    return line
+
+
+def _name_engine_values(manifests: Sequence[Manifest], key: str) -> str:
+    """Return the values of a setting of runs' engines, as `engine.skill=0.3,0.5`; empty where none has a number."""
+    engines = [manifest.config.get("engine") or {} for manifest in manifests]
+    found = sorted({engine[key] for engine in engines if isinstance(engine.get(key), int | float)})
+    return f"engine.{key}={','.join(f'{value:g}' for value in found)}" if found else ""
 
 
 def _describe_changed_code(arms: Sequence[Arm]) -> list[str]:

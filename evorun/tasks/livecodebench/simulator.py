@@ -66,6 +66,7 @@ class LiveCodeBenchSimulator(TextSimulator):
         "",
     )
     verdict_reason: ClassVar[str] = "It reads the input as the examples have it."
+    has_typical_mistake: ClassVar[bool] = False
 
     def __init__(self, task: TextTask, rows: Sequence[Row], hidden: Mapping[str, Sequence[Case]]) -> None:
         """hidden: tests by problem id."""

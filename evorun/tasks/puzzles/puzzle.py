@@ -259,6 +259,7 @@ class PuzzleSimulator(TextSimulator):
     verdict_reason: ClassVar[str] = "It breaks fewer rules."
     no_errors: ClassVar[str] = fence("none")
     adds_improvement: ClassVar[bool] = False
+    has_typical_mistake: ClassVar[bool] = False
     solved: ClassVar[type[SolvedPuzzle]]
 
     def __init__(self, task: Puzzle, rows: Sequence[Row]) -> None:
