@@ -186,6 +186,21 @@ def test_variants_repeat_the_whole_sweep_and_no_job_runs_twice(tmp_path: Path) -
     ]
 
 
+def test_keys_of_a_student_go_to_the_jobs_with_one(caplog: pytest.LogCaptureFixture) -> None:
+    of_student = ["teacher=gpt_4o", "++teacher_engine.skill=0.3", "++student.tuning.epochs=1", "training=lora"]
+    arms = (["student=none", "method=zero_shot"], ["student=laft", "method=zero_shot"], ["method=zero_shot"])
+    kept = drop_inapplicable_keys([[*arm, *of_student, "seed=1"] for arm in arms] + [["method=laft", *of_student]])
+    untaught, taught = [[*arm, "seed=1"] for arm in arms], [*arms[1], *of_student, "seed=1"]
+    assert kept == [untaught[0], taught, untaught[2], ["method=laft", *of_student]]
+    keys = ("teacher", "teacher_engine.skill", "student.tuning.epochs", "training")
+    says = "only jobs with a student have this key; the others run without it"
+    assert caplog.messages == [f"{key}: {says}" for key in keys]
+    alone = [["student=none", *of_student]]
+    assert drop_inapplicable_keys(alone) == alone  # an error of its own
+    trains = [["method=grpo", "student=none", "training=lora"], ["method=laft", "training=lora"]]
+    assert drop_inapplicable_keys(trains) == trains
+
+
 def test_a_key_goes_to_the_jobs_whose_choice_has_it_and_that_is_said_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

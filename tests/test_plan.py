@@ -336,6 +336,12 @@ def test_a_teacher_without_an_engine_of_its_own_is_on_vllm_with_the_run(given: l
     assert teacher_composition(config)["engine"]["name"] == teacher
 
 
+def test_a_setting_of_a_student_without_one_is_an_error_of_a_line(tmp_path: Path) -> None:
+    configs = compose_jobs(["method=zero_shot", "task=sudoku", "model=llama3_2_3b", "student.tuning.epochs=1"])
+    with pytest.raises(ConfigError, match=r"^student.tuning: expected a student .*, got none; set student=laft"):
+        make_plan(configs, tmp_path)
+
+
 def test_a_fine_tuning_is_planned_by_its_conversations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "chats.jsonl"
     chat = [{"role": "user", "content": "a" * 40}, {"role": "assistant", "content": "b" * 360}]

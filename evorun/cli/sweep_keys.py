@@ -1,4 +1,4 @@
-"""Keys in a sweep over methods, tasks or engines: each goes to the jobs whose choice has it."""
+"""Keys in a sweep over methods, tasks, engines or students: each goes to the jobs whose choice has it."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,8 @@ _log = logging.getLogger(__name__)
 def drop_inapplicable_keys(jobs: Sequence[Job]) -> list[Job]:
     """Return the jobs without the keys that their method, task or engine lacks and another in the sweep has.
 
-    Log a warning for each dropped key. Raises ConfigError for a key that no choice of the sweep has.
+    Jobs without a student lack its keys, and those of its teacher. Log a warning for each dropped key. Raises
+    ConfigError for a key that no choice of the sweep has.
     """
     found = list(jobs)
     for group, schema in _SCHEMAS.items():
@@ -34,7 +35,60 @@ def drop_inapplicable_keys(jobs: Sequence[Job]) -> list[Job]:
         if len(choices) > 1:
             fields = {choice: _fields(schema, choice) for choice in choices}
             found = _without(group, fields, found)
+    return _drop_keys_of_students(found)
+
+
+_OF_STUDENTS = ("student", "teacher", "teacher_engine", "training")
+"""Groups that are settings of a student alone; `training` is also one of a method that trains."""
+
+
+def _drop_keys_of_students(jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs, those without a student without the keys of one, if others in the sweep have one.
+
+    Log a warning for each dropped key.
+    """
+    have = [_has_student(job) for job in jobs]
+    if all(known is False for known in have):  # each job reports the key as an error
+        return list(jobs)
+    dropped = dict[str, None]()
+    found = []
+    for job, known in zip(jobs, have, strict=True):
+        lacking = [word for word in job if known is False and _is_of_student(word, job)]
+        dropped |= dict.fromkeys(map(read_key, lacking))
+        found.append([word for word in job if word not in lacking])
+    for key in dropped:
+        _log.warning(f"{key}: only jobs with a student have this key; the others run without it")
     return found
+
+
+def _has_student(job: Job) -> bool | None:
+    """Return whether a job's model is fine-tuned first; None where an experiment or an unknown method decides."""
+    choice = _choice("student", job)
+    if choice is not None:
+        return choice != "none"
+    method = _choice("method", job)
+    if any(word.startswith("experiment=") for word in job):
+        return None
+    with contextlib.suppress(EvorunError):
+        return method is not None and registry.method_class(method).requires_student
+    return None
+
+
+def _is_of_student(word: str, job: Job) -> bool:
+    """Return whether an override sets something that only a student has."""
+    key = read_key(word)
+    group = key.partition(".")[0]
+    if group not in _OF_STUDENTS or key == "student":
+        return False
+    method = _choice("method", job)
+    return group != "training" or not (method is not None and _trains(method))
+
+
+def _trains(method: str) -> bool:
+    """Return whether a method trains weights; also for one that is unknown, whose job will report it."""
+    with contextlib.suppress(EvorunError):
+        return registry.method_class(method).trains
+    return True
 
 
 def _choice(group: str, job: Job) -> str | None:

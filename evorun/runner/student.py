@@ -62,6 +62,11 @@ def teacher_composition(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises ConfigError for settings that the task does not have, naming the key, and for a task without training split.
     """
     student = config["student"]
+    if "teaching" not in student:
+        raise ConfigError(
+            f"student.{next(iter(student))}: expected a student that has this setting, got none; set student=laft, or "
+            "leave it out"
+        )
     return {
         **_shared(config),
         "method": dict(student["teaching"]),
