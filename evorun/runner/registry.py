@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evorun.errors import ConfigError, EvorunError, PluginError, first_line
-from evorun.plugins import Kind, find_package, find_plugins, key_of, load_plugin
+from evorun.plugins import INSTALL, Kind, find_package, find_plugins, key_of, load_plugin
 
 if TYPE_CHECKING:
     from evorun.methods.base import Method
@@ -246,7 +246,8 @@ def unknown(kind: str, name: str, choices: Iterable[str], own: Sequence[str] = (
         hint = f"did you mean {key}={close[0]}? " if close else ""
     choices = [*own, *choices]
     offered = f"choose one of {', '.join(choices)}" if choices else f"no {kind} is installed (evorun.{kind}s)"
-    return ConfigError(f"{key}={name}: unknown {kind}; {hint}{offered}")
+    install = f"; {INSTALL}" if not close and kind in (*KINDS, "tracker") else ""
+    return ConfigError(f"{key}={name}: unknown {kind}; {hint}{offered}{install}")
 
 
 def _find(kind: Kind, name: str) -> type:

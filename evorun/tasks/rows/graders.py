@@ -5,8 +5,8 @@ A grader is a subclass of `Rows`: it reads answers, compares them with an accept
 
 from collections.abc import Mapping
 
-from evorun.fields import require_one_of
-from evorun.plugins import find_plugins, load_plugin
+from evorun.errors import ConfigError
+from evorun.plugins import INSTALL, find_plugins, load_plugin
 from evorun.runs.scores import Score
 from evorun.tasks.rows.answers import ChoiceRows, MathRows, NumberRows, Rows, TextRows
 from evorun.tasks.simulator import TextSimulator
@@ -30,7 +30,9 @@ def find_grader(name: str) -> type[TextTask]:
     if name in GRADERS:
         return GRADERS[name]
     offered = find_plugins("grader", GRADERS)
-    require_one_of("task.grader", name, {*GRADERS, *offered})
+    if name not in offered:
+        expected = ", ".join(sorted({*GRADERS, *offered}))
+        raise ConfigError(f"task.grader: expected one of {expected}, got '{name}'; {INSTALL}")
     return load_plugin("grader", offered[name], Rows, _check)
 
 

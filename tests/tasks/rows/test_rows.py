@@ -165,7 +165,7 @@ def test_what_is_no_file_of_rows_is_named(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"data": "x.csv", "grader": "bleu"}, "task.grader: expected one of choice, exact, math, number, rouge"),
+        ({"data": "x.csv", "grader": "bleu"}, "got 'bleu'; a plug-in's package must be installed (pip install FOLDER)"),
         ({"data": "x.csv", "grader": "choice"}, "task.options: expected the column"),
         ({"data": "x.csv", "options": ["o"]}, "task.options: expected null with task.grader=exact"),
         ({"data": "x.csv", "split": "dev"}, "task.split: expected one of test, train, validation"),
