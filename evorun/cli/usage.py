@@ -128,7 +128,7 @@ USAGES = {
         "--output, by default comparison.html in their common folder. Each method is compared with that of --against,\n"
         "by default the one that most runs can be paired with, the best of several. Pairs have the same task, model\n"
         "and seed. --score names the score that ranks them and is tested, by default the task's primary one. --export\n"
-        "also writes figures (SVG, PDF) and tables (CSV).\n"
+        "also writes figures (SVG, PDF, PNG) and tables (CSV).\n"
         "--output and --export must lie outside run directories; --overwrite replaces existing files. --json prints\n"
         "the figures as a document.",
     ),

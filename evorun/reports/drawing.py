@@ -1,4 +1,4 @@
-"""The common parts of all figures: style, axes, names of lines, SVG for pages, and SVG and PDF files.
+"""The common parts of all figures: style, axes, names of lines, SVG for pages, and SVG, PDF and PNG files.
 
 On a page, colours and fonts are the page's, so that a figure follows its light or dark scheme; files use the light one.
 """
