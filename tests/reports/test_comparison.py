@@ -535,6 +535,13 @@ def test_ablations_are_named_by_their_settings_where_overrides_do_not_tell(tmp_p
     assert names == {"lyria", "lyria, method.orders=1", "lyria, method.ties=half", "lyria, method.width=3.0"}
 
 
+def test_a_run_made_before_a_key_was_added_is_named_as_without_it(tmp_path: Path) -> None:
+    runs = [_typed(tmp_path, f"run.name={name}") for name in ("older", "newer")]
+    for run, task, judge in zip(runs, ({}, {"strict": True}), (None, {"name": "oracle"}), strict=True):
+        edit_manifest(run, config={"method": {"name": "lyria"}, "task": task, "judge": judge, "seed": 0})
+    assert set(_names(compare(runs))) == {"lyria, without task.strict", "lyria, task.strict=True judge.name=oracle"}
+
+
 def test_a_fork_is_named_by_the_settings_that_it_changed_and_its_first_step(tmp_path: Path) -> None:
     def fork(name: str, at: int | None, **settings: Any) -> Path:
         verb = "extend" if at is None else "fork"

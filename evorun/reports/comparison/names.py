@@ -278,8 +278,17 @@ def _describe_differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _format_settings(keys: Sequence[str], settings: Mapping[str, Any]) -> str:
-    shown = [f"{key}={str(settings.get(key))[:_MAX_VALUE_LENGTH]}" for key in keys[:_MAX_DIFFERENCES]]
+    # a run with one value where others have a group, or a group where they have a value, lacks no key
+    keys = [key for key in keys if key in settings or not any(_is_part(key, own) for own in settings)]
+    shown = [
+        f"{key}={str(settings[key])[:_MAX_VALUE_LENGTH]}" if key in settings else f"without {key}"
+        for key in keys[:_MAX_DIFFERENCES]
+    ]
     return " ".join([*shown, *([f"{len(keys) - len(shown)} more"] if len(keys) > len(shown) else [])])
+
+
+def _is_part(key: str, other: str) -> bool:
+    return key.startswith(f"{other}.") or other.startswith(f"{key}.")
 
 
 def _leaves(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
