@@ -18,8 +18,9 @@ from evorun.runs.job_states import look_at_run
 from evorun.runs.manifest import Manifest, ModelInRun
 from evorun.runs.stated_studies import find_study
 
-_GENERATED = "Generated data"
-SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data", "generated": _GENERATED}
+_TASKS_OWN = {"generated": "Generated data", "own": "Own problems"}
+"""Labels of problems that belong to the task, which is a benchmark of its own."""
+SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data", **_TASKS_OWN}
 """Labels of sources of problems other than the benchmark."""
 
 SIMULATED_LINE = "Simulated model: no language model ran; figures say nothing about any real one."
@@ -126,10 +127,10 @@ def name_origins(manifest: Manifest) -> list[str]:
 def mark_origins(shared: Iterable[str], partial: Iterable[str] = ()) -> str:
     """Return the mark of figures with these origins, of all their runs or of some; empty for a benchmark's results.
 
-    A task that generates its problems is a benchmark of its own.
+    A task with problems of its own, or drawn ones, is a benchmark of its own.
     """
     words = [*shared, *(f"partly {origin}" for origin in partial)]
-    return ", ".join(word for word in words if not word.endswith(_GENERATED.lower()))
+    return ", ".join(word for word in words if not word.endswith(tuple(map(str.lower, _TASKS_OWN.values()))))
 
 
 def list_origins(manifest: Manifest) -> list[str]:
@@ -149,8 +150,8 @@ def list_origins(manifest: Manifest) -> list[str]:
 
 
 def is_remark(line: str) -> bool:
-    """Tell whether one of a run's warnings names a fact that is nobody's fault: its task generates problems."""
-    return line.startswith(_GENERATED)
+    """Tell whether one of a run's warnings names a fact that is nobody's fault: its task has problems of its own."""
+    return line.startswith(tuple(_TASKS_OWN.values()))
 
 
 def list_warnings(outcome: Outcome) -> list[str]:

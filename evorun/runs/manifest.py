@@ -78,7 +78,7 @@ class Provenance(msgspec.Struct, frozen=True):
     """The origin of the problems."""
 
     source: str
-    """`benchmark`, `stand_in`, `sample` or `generated`."""
+    """`benchmark`, `stand_in`, `sample`, `generated` or `own` (the task's own problems)."""
     description: str
     digest: str
     """SHA-256 over the problems and their answers."""

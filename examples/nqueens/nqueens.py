@@ -73,10 +73,10 @@ class NQueensConfig(TaskConfig):
         for columns, rows in product(placed, combinations(range(self.size), self.given)):
             boards["".join(column if row in rows else "." for row, column in enumerate(columns))] = columns
         require_within("task.problems", self.problems, 1, len(boards) - self.held_out)
-        order = stream(self.draw_seed, self.name).permutation(sorted(boards)).tolist()
+        order = stream(self.draw_seed, self.name).permutation(sorted(boards)).tolist()[: self.held_out + self.problems]
         drawn = [(Problem(id=board, stratum="all", data={"board": board}), boards[board]) for board in order]
         task = NQueens(prompts=self.prompts)
         digits = {"type": "string", "pattern": f"^[1-{self.size}]{{{self.size}}}$"}
         keys = {"reasoning": {"type": "string", "maxLength": self.reasoning_chars}, "queens": digits}
         task.reply_schema = {"type": "object", "properties": keys, "required": [*keys], "additionalProperties": False}
-        return load_rows(task, drawn[self.held_out :][: self.problems], validation=drawn[: self.held_out])
+        return load_rows(task, drawn[self.held_out :], validation=drawn[: self.held_out], source="generated")

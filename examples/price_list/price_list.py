@@ -93,4 +93,5 @@ class PriceListConfig(TaskConfig):
             total = sum(count * prices[name] for name, count in basket.items())
             rows.append((Problem(id=f"basket_{number:02}", stratum="all", data=data), str(total)))
         task = PriceList(prices, max_turns=self.max_turns, prompts=self.prompts)
-        return load_rows(task, rows[: self.problems], validation=rows[self.problems :], simulator=Shopper)
+        test, held_out = rows[: self.problems], rows[self.problems :]
+        return load_rows(task, test, validation=held_out, source="generated", simulator=Shopper)

@@ -15,6 +15,7 @@ from comparison_fixture import write_method
 
 from evorun.errors import RunDirectoryError
 from evorun.reports import write_report
+from evorun.reports.facts import mark_origins
 from evorun.reports.html import make_report
 from evorun.runs.results import write_results
 from evorun.runs.scores import ACCURACY
@@ -122,6 +123,7 @@ def test_the_same_run_gives_the_same_page(drawn: Path) -> None:
             {"provenance": {"source": "generated", "description": "evaluation split", "digest": ""}},
             "Generated data: evaluation split",
         ),
+        ({"provenance": {"source": "own", "description": "complaints", "digest": ""}}, "Own problems: complaints"),
         ({"simulated": True}, "Simulated model"),
         ({"stages": {"teacher": {"folder": "t", "digest": "d", "simulated": True}}}, "Simulated teacher"),
         ({"status": "running"}, "Unfinished"),
@@ -133,7 +135,13 @@ def test_warnings_are_on_top(tmp_path: Path, manifest: dict[str, object], banner
     [(look, shown)] = [
         found for found in re.findall(r'<p class="(banner[^"]*)"[^>]*>(.*?)</p>', html) if banner in found[1]
     ]
-    assert look == ("banner plain" if shown.startswith("Generated data") else "banner")
+    assert look == ("banner plain" if shown.startswith(("Generated data", "Own problems")) else "banner")
+
+
+def test_figures_are_not_marked_for_problems_that_are_the_tasks_own() -> None:
+    assert (
+        mark_origins(["simulated", "own problems"], ["generated data", "sample set"]) == "simulated, partly sample set"
+    )
 
 
 @pytest.mark.usefixtures("without_figures")

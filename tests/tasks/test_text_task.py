@@ -276,6 +276,8 @@ async def test_rows_become_splits_with_one_grader() -> None:
     with pytest.raises(DataError, match=r"'stranger': expected one of the 9 loaded problems"):
         await loaded.grader.grade(msgspec.structs.replace(PROBLEM, id="stranger"), RIGHT, NO_TOOLS)
     assert loaded.provenance.digest != load_rows(TASK, sums(4)).provenance.digest
+    assert loaded.provenance.source == "own"
+    assert load_rows(TASK, sums(4), source="generated").provenance.source == "generated"
 
 
 @dataclass
