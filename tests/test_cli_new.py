@@ -1,8 +1,11 @@
 """`evorun new` refuses what would not work, in one line; tests/test_examples.py runs what it writes."""
 
+import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
+from hatchling.build import build_editable
 
 from evorun.cli.completion import complete
 from evorun_process import evorun_here
@@ -34,6 +37,16 @@ def test_a_bad_name_is_one_line_and_writes_nothing(tmp_path: Path, arguments: tu
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {expected}")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["task", "method"])
+def test_an_editable_install_needs_hatchling_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    assert evorun_here("new", kind, "mine", cwd=tmp_path).returncode == 0
+    monkeypatch.chdir(tmp_path / "mine")
+    monkeypatch.setitem(sys.modules, "editables", None)  # the environment of `make setup` has none
+    with ZipFile(tmp_path / build_editable(str(tmp_path))) as wheel:
+        [path] = [wheel.read(name).decode() for name in wheel.namelist() if name.endswith(".pth")]
+    assert Path(path) == tmp_path / "mine"
 
 
 def test_the_shell_completes_its_kinds() -> None:
