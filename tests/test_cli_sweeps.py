@@ -21,7 +21,7 @@ from evorun.cli.naming import LONGEST, job_name
 from evorun.cli.sweep_keys import drop_inapplicable_keys
 from evorun.errors import ConfigError
 from evorun.runs.job_states import look_at
-from evorun.runs.sweeps import JobInSweep
+from evorun.runs.sweeps import JobInSweep, job_names
 from evorun_process import DRY_RUN, SMALL, evorun, evorun_here, start
 from token_server import write_byte_tokenizer
 
@@ -57,6 +57,27 @@ def test_a_folder_names_what_tells_its_job_from_the_others() -> None:
     assert choose_folders(jobs[:1]) == ["rsa_tsp_seed-0"]  # where nothing differs, a seed stays
     alike = [Job("rsa_tsp", [f"model.id=a{sign}b"], f"full{sign}") for sign in "/:"]
     assert choose_folders(alike) == ["full/", "full:"]
+
+
+def test_the_folder_of_a_job_with_many_keys_of_its_own_is_named_by_one_that_stands_for_all() -> None:
+    shared = ["engine=transformers", "method.max_tokens=64"]
+    student = [f"student.teaching.key_{number}=12345678" for number in range(12)]
+    own = (["student=none"], ["teacher_engine=simulated", *student, "student=laft", "student.tuning.epochs=1"])
+    words = [[*shared, *arm, *epochs, f"seed={seed}"] for arm in own for epochs in ([], ["++x=1"]) for seed in (0, 1)]
+    jobs = [Job("zero_shot_sudoku", given, job_name(given)) for given in words]
+    assert choose_folders(jobs) == [
+        f"zero_shot_sudoku_student-{student}{other}_seed-{seed}"
+        for student in ("none", "laft")
+        for other in ("", "_x-1")
+        for seed in (0, 1)
+    ]
+    named = job_names([JobInSweep(f"job_{number}", tuple(given)) for number, given in enumerate(words)])
+    assert named[4:6] == ["student=laft seed=0", "student=laft seed=1"]  # in the lines of evorun status
+    swept = [[f"student.teaching.key_{key}={key + job}" + "8" * 30 for key in range(9)] for job in range(2)]
+    crossed = [[*both, "b=1"] for both in itertools.product(*zip(*swept, strict=True))][:9]
+    cut = choose_folders([Job("zero_shot_sudoku", given, job_name(given)) for given in crossed])
+    assert len(set(cut)) == len(cut)
+    assert all(name.startswith("zero_shot_sudoku_key_5-") and len(name) <= LONGEST for name in cut)
 
 
 def test_a_job_keeps_the_folder_that_it_had_and_another_one_does_not_get_it() -> None:

@@ -1,5 +1,6 @@
 """Folders of a sweep's jobs: named by what tells the jobs apart, as a reader of the folder would say it."""
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from typing import NamedTuple
 
 from evorun.cli.naming import LONGEST
 from evorun.cli.overrides import MAY_CHANGE, MAY_CHANGE_IN_TRAINING, read_key
+from evorun.runs.job_overrides import list_differing, list_sufficient
 from evorun.runs.sweeps import JobInSweep
 
 _UNNAMED = ("method", "task", "study")
@@ -28,22 +30,26 @@ def choose_folders(jobs: Sequence[Job], earlier: Sequence[JobInSweep] = ()) -> l
     """Return a folder for each job: `METHOD_TASK_KEY-VALUE...` with its seed and the keys in which the jobs differ.
 
     A job with the overrides of an earlier one, or with those that decide its results, gets its folder, whatever else
-    differs now. Where two jobs would share a name, each has its full one. earlier: the jobs in the folder's manifest.
+    differs now. Of keys that always come together a name that would be too long has one, and it is cut where that does
+    not suffice. Where two jobs would share a name, each has its full one. earlier: the jobs in the folder's manifest.
     """
-    given = [set(job.overrides) for job in jobs] + [set(job.overrides) for job in earlier]
-    common = set.intersection(*given) if given else set()
+    given = [job.overrides for job in jobs] + [job.overrides for job in earlier]
+    differing, sufficient = list_differing(given), list_sufficient(given)
     folders = {frozenset(job.overrides): job.folder for job in earlier}
     deciding = {job.folder: _list_deciding(job.overrides) for job in earlier}
     alike = {overrides: folder for folder, overrides in deciding.items()}
     asked = Counter(_list_deciding(job.overrides) for job in jobs)
-    names = [
-        _name(job, [word for word in job.overrides if word not in common or read_key(word) == "seed"]) for job in jobs
-    ]
+    names = []
+    for job, words, fewer in zip(jobs, differing, sufficient, strict=False):
+        seed = [word for word in job.overrides if read_key(word) == "seed" and word not in words]
+        name = _name(job, [*words, *seed])
+        name = _name(job, [*fewer, *seed]) if len(name) > LONGEST else name
+        names.append(_cut(name, job.full_name) if len(name) > LONGEST else name)
     count = Counter(names)
     chosen = []
     for job, name in zip(jobs, names, strict=True):
         own = _list_deciding(job.overrides)
-        shared = count[name] > 1 or len(name) > LONGEST
+        shared = count[name] > 1
         taken = deciding.get(name, own) != own
         kept = folders.get(frozenset(job.overrides), alike.get(own) if asked[own] == 1 else None)
         chosen.append(kept or (job.full_name if shared or taken else name))
@@ -59,6 +65,12 @@ def _name(job: Job, overrides: Sequence[str]) -> str:
         short = key.rpartition(".")[2]
         parts.append(f"{short if last[short] == 1 else key}-{value}")
     return "_".join([job.pair, *(re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip("-") for part in parts)])
+
+
+def _cut(name: str, full_name: str) -> str:
+    """Return the name, cut, with a digest of the full one behind it, which no other job has."""
+    digest = hashlib.sha256(full_name.encode()).hexdigest()[:8]
+    return f"{name[: LONGEST - len(digest) - 1]}_{digest}"
 
 
 def _list_deciding(overrides: Sequence[str]) -> frozenset[str]:

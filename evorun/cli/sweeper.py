@@ -30,6 +30,7 @@ from evorun.cli.sweep_keys import drop_inapplicable_keys
 from evorun.errors import ConfigError, EvorunError, RunDirectoryError
 from evorun.runs.directory import LOCK, refuse_other_version
 from evorun.runs.files import take_lock
+from evorun.runs.job_overrides import join_overrides
 from evorun.runs.paths import display
 from evorun.runs.sweeps import (
     SWEEP_MANIFEST,
@@ -208,11 +209,10 @@ def find_obstacles(jobs: Sequence[Sequence[str]], composed: Iterable[DictConfig]
 
     here: on this machine. A machine that only submits jobs need not be able to run them, and obstacles are warnings.
     """
-    common = set.intersection(*map(set, jobs))
+    differing = join_overrides([[as_typed(word) for word in job if not word.startswith("seed=")] for job in jobs])
     found: dict[str, Foreseen] = {}
     loaded: dict[str, int] | None = {} if here else None
-    for job, config in zip(jobs, composed, strict=True):
-        arm = " ".join(as_typed(word) for word in job if word not in common and not word.startswith("seed="))
+    for arm, config in zip(differing, composed, strict=True):
         if arm not in found:
             found[arm] = _foresee(config, loaded)
     arms: dict[str | None, list[str]] = {}

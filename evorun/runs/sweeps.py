@@ -13,6 +13,7 @@ from evorun.errors import RunDirectoryError
 from evorun.runs import slurm
 from evorun.runs.directory import LOCK, MANIFEST, current_time
 from evorun.runs.files import is_locked, read_json
+from evorun.runs.job_overrides import join_overrides
 from evorun.runs.job_states import JobStatus, State, count_states, describe_unseen, last_line, look_at
 from evorun.runs.ownership import is_signature, sign
 from evorun.runs.paths import display
@@ -131,8 +132,7 @@ def _signed(sweep: SweepManifest) -> dict[str, object]:
 
 def job_names(jobs: Sequence[JobInSweep]) -> list[str]:
     """Return what tells each job from the others: the overrides that not all of them have, else its folder."""
-    common = set.intersection(*(set(job.overrides) for job in jobs)) if jobs else set()
-    names = [" ".join(word for word in job.overrides if word not in common) for job in jobs]
+    names = join_overrides([job.overrides for job in jobs])
     unique = len(set(names)) == len(names) and all(names)
     return names if unique else [job.folder for job in jobs]
 
