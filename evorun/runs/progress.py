@@ -18,7 +18,7 @@ from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
 from evorun.runs.formats import MISSING, value
 from evorun.runs.live import WRITE_INTERVAL_S, ProgressRecord, read_progress, write_progress
-from evorun.runs.schema import Spent
+from evorun.runs.schema import STEPS, Spent
 from evorun.runs.scores import Score
 from evorun.runs.terminal import Terminal
 
@@ -165,6 +165,8 @@ class Progress:
     def count_training_step(self, step: int, figures: Mapping[str, float]) -> None:
         """Count a training step."""
         self._training_step = step
+        if self.last_step is None and STEPS in figures:
+            self.last_step = int(figures[STEPS])
         shown = ", ".join(f"{name} {figures[name]:.4g}" for name in SHOWN_FIGURES if name in figures)
         position = str(step) if self.last_step is None else f"{step}/{self.last_step}"
         self._training = f"step {position}: {shown}" if shown else f"step {position}"

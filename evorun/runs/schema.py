@@ -156,6 +156,10 @@ class Metric(msgspec.Struct, frozen=True):
     n: int
 
 
+STEPS = "steps"
+"""Figure of step 0 of a training that knows the number of its steps only once its data is read."""
+
+
 class TrainingRecord(msgspec.Struct, frozen=True):
     """A line of training.jsonl: the figures of a training step."""
 

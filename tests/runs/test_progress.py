@@ -68,6 +68,13 @@ def _progress(problems: int, last_step: int | None, **options: bool) -> tuple[Pr
     return Progress("a run", problems, last_step, Traffic(), ACCURACY, clock=clock, **options), clock
 
 
+def test_a_training_that_learns_how_long_it_is_at_step_0_shows_its_share() -> None:
+    progress, _ = _progress(3, None, trains=True)
+    progress.count_training_step(0, {"steps": 9.0})
+    progress.count_training_step(6, {"loss": 0.58})
+    assert (progress.fields()["training"], progress.fields()["done"]) == ("step 6/9: loss 0.58", "67 %")
+
+
 Event = tuple[float, Callable[[], None]]
 
 

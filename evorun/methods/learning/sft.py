@@ -23,6 +23,7 @@ from evorun.methods.learning.evaluation import ROLE, Evaluations, RepeatedEvalua
 from evorun.runs.candidates import Step
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
+from evorun.runs.schema import STEPS
 from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import SupportsGeneration
 from evorun.traces import simulated_runs
@@ -110,7 +111,7 @@ class Sft(DatasetLevel):
                 f"{self._source}: longer than {self.config.max_length} tokens (method.max_length) or than the model's "
                 f"context: conversations that are cut: {cut}; dropped, since no answer begins in time: {dropped}"
             )
-        ctx.record(0, {"steps": float(steps), **_with_perplexity(data)})
+        ctx.record(0, {STEPS: float(steps), **_with_perplexity(data)})
         yield await evaluations.evaluate(0)
         for step in range(1, steps + 1):
             figures = dict(await policy.train_step(step))
