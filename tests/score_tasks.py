@@ -45,6 +45,7 @@ class AimError(Aim):
 
     name = "aim_error"
     scores = (Score("error", 0, higher_is_better=False),)
+    strata = ("odd", "even")
 
     def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         return Grade(scores={"error": 99.0 if response.answer is None else off(response, reference)})

@@ -18,6 +18,7 @@ from evorun.cli import main
 from evorun.errors import ConfigError
 from evorun.reports import write_report
 from evorun.reports.comparison import ComparedRuns, compare
+from evorun.reports.overview import load_curves, load_outcome
 from evorun.runner import registry
 from evorun.runner.settings import check
 from evorun.runs.records import complete_lines
@@ -126,6 +127,25 @@ def test_pages_speak_of_the_score_alone(work: Path, verb: Evorun, run: str) -> N
         assert not re.search(r"accura|\bright\b|\bwrong\b", text, re.IGNORECASE)
     label = "Quality (scale 0 to 10)" if run.endswith("aim") else "Error (lower is better)"
     assert f"Stratum {label} 95 % interval n" in _visible(work / run / "report.html")
+
+
+@pytest.mark.parametrize(("task", "order"), [("aim", ["even", "odd"]), ("aim_error", ["odd", "even"])])
+def test_strata_stand_in_the_order_that_the_task_states_or_by_name(
+    work: Path, verb: Evorun, task: str, order: list[str]
+) -> None:
+    run, names = work / f"best_of_n-{task}", ("odd", "even")
+    (work / "strata.jsonl").write_text("".join(f'{{"id": "a{n}", "response": "#### {n}"}}\n' for n in range(8)))
+    for printed in (
+        verb("report", run.name),
+        verb("grade", f"task={task}", "responses=strata.jsonl", "overwrite=true"),
+    ):
+        firsts = [row.split()[0] for row in _rows(printed) if row.startswith(names)]
+        assert firsts[:2] == order
+    assert list(load_curves(load_outcome(run), []).series)[1:] == [
+        f"{load_outcome(run).primary.name}/{s}" for s in order
+    ]
+    compared = compare([run])
+    assert compared.strata == list(compared.rows[0].by_stratum) == order
 
 
 def test_runs_are_compared_by_a_paired_bootstrap_and_students_paired_t(work: Path, verb: Evorun) -> None:

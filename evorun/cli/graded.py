@@ -13,6 +13,7 @@ from evorun.runs.results import mean_over_problems, mean_score, recorded_scores
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
 from evorun.runs.statistics import pass_at
+from evorun.runs.strata import sort_strata
 
 
 class TestCount(msgspec.Struct):
@@ -51,36 +52,39 @@ class GradedResponse(msgspec.Struct):
 
 
 Graded = Sequence[GradedResponse]
+Stratum = tuple[str, list[GradedResponse]]
+"""The name of a stratum, or `all`, and its responses."""
 
 
-def make_tables(graded: Graded, declared: Sequence[Score], title: str) -> Iterator[Table]:
+def make_tables(graded: Graded, declared: Sequence[Score], title: str, stated: Sequence[str] = ()) -> Iterator[Table]:
     """Yield the tables to print: scores per response, the summary, and further means, each if it has content.
 
-    declared: the task's scores.
+    declared: the task's scores. stated: its order of strata.
     """
     primary, *others = recorded_scores(graded, declared)
+    strata = list(_group_strata(graded, stated))
     right_or_wrong = primary.is_correctness
     if others or not right_or_wrong:
         yield _make_responses_table(graded, others if right_or_wrong else [primary, *others], right_or_wrong)
-    yield _make_summary(graded, primary, title)
+    yield _make_summary(strata, primary, title)
     if others:
-        yield _make_means_table(graded, others)
+        yield _make_means_table(strata, others)
     if right_or_wrong and min(map(len, _by_problem(graded)), default=0) > 1:
-        yield _make_pass_at_table(graded)
+        yield _make_pass_at_table(graded, strata)
     if any(record.passes_public_tests is not None for record in graded):
-        yield _make_programs_table(graded)
+        yield _make_programs_table(strata)
 
 
-def summarise(graded: Graded, declared: Sequence[Score], problems: int) -> dict[str, Any]:
+def summarise(graded: Graded, declared: Sequence[Score], problems: int, stated: Sequence[str] = ()) -> dict[str, Any]:
     """Return counts, and the mean of each score over problems, in all and by stratum, as a JSON document.
 
-    problems: of the task, with and without responses.
+    problems: of the task, with and without responses. stated: its order of strata.
     """
 
     def means(rows: Graded) -> dict[str, Any]:
         return {score.name: msgspec.to_builtins(_mean(score, rows)) for score in recorded_scores(rows, declared)}
 
-    by_stratum = {stratum: means(rows) for stratum, rows in _strata(graded)}
+    by_stratum = {stratum: means(rows) for stratum, rows in _group_strata(graded, stated)}
     return {
         "problems": problems,
         "answered": len(_by_problem(graded)),
@@ -98,9 +102,9 @@ def _by_problem(graded: Graded) -> list[list[GradedResponse]]:
     return list(grouped.values())
 
 
-def _strata(graded: Graded) -> Iterator[tuple[str, list[GradedResponse]]]:
+def _group_strata(graded: Graded, stated: Sequence[str]) -> Iterator[Stratum]:
     """Yield each stratum and its responses, then all responses; the only stratum of some tasks is called `all`."""
-    for stratum in sorted({record.stratum for record in graded} - {"all"}):
+    for stratum in sort_strata({record.stratum for record in graded} - {"all"}, stated):
         yield stratum, [record for record in graded if record.stratum == stratum]
     yield "all", list(graded)
 
@@ -109,10 +113,11 @@ def _mean(score: Score, rows: Graded) -> Metric:
     return mean_over_problems(score, [[score.value_in(record) for record in records] for records in _by_problem(rows)])
 
 
-def _make_summary(graded: Graded, primary: Score, title: str) -> Table:
+def _make_summary(strata: Sequence[Stratum], primary: Score, title: str) -> Table:
+    _, graded = strata[-1]
     right_or_wrong, several = primary.is_correctness, len(_by_problem(graded)) < len(graded)
     records: list[dict[str, Cell]] = []
-    for stratum, rows in _strata(graded):
+    for stratum, rows in strata:
         counted = [record.correct if right_or_wrong else primary.value_in(record) is not None for record in rows]
         mean, interval = _shown(_mean(primary, rows), percent=primary.rate)
         records.append(
@@ -129,7 +134,7 @@ def _make_summary(graded: Graded, primary: Score, title: str) -> Table:
     return make_table(records, words=("stratum",), title=title)
 
 
-def _make_programs_table(graded: Graded) -> Table:
+def _make_programs_table(strata: Sequence[Stratum]) -> Table:
     """Return the numbers of programs that pass all public and all hidden tests; the latter are correct."""
     records: list[dict[str, Cell]] = [
         {
@@ -138,7 +143,7 @@ def _make_programs_table(graded: Graded) -> Table:
             "hidden": sum(bool(record.correct) for record in rows),
             "hidden, not public": sum(bool(record.correct) and record.passes_public_tests is False for record in rows),
         }
-        for stratum, rows in _strata(graded)
+        for stratum, rows in strata
     ]
     title = "programs that pass all tests of a kind; those that pass the hidden ones are correct"
     return make_table(records, words=("stratum",), title=title)
@@ -157,8 +162,7 @@ def _make_responses_table(graded: Graded, scores: Sequence[Score], right_or_wron
     return table
 
 
-def _make_means_table(graded: Graded, scores: Sequence[Score]) -> Table:
-    strata = list(_strata(graded))
+def _make_means_table(strata: Sequence[Stratum], scores: Sequence[Score]) -> Table:
     records: list[dict[str, Cell]] = []
     for stratum, rows in strata if len(strata) > 2 else strata[-1:]:
         for score in scores:
@@ -170,12 +174,12 @@ def _make_means_table(graded: Graded, scores: Sequence[Score]) -> Table:
     return make_table(records, words=("stratum", "score"), title="means of the scores")
 
 
-def _make_pass_at_table(graded: Graded) -> Table:
+def _make_pass_at_table(graded: Graded, strata: Sequence[Stratum]) -> Table:
     """Return the share of problems that one of k responses solves, for k up to the fewest responses per problem."""
     fewest = min(map(len, _by_problem(graded)))
     ks = sorted({fewest, *(2**power for power in range(1, fewest.bit_length()))})
     records: list[dict[str, Cell]] = []
-    for (stratum, rows), k in product(_strata(graded), ks):
+    for (stratum, rows), k in product(strata, ks):
         problems = _by_problem(rows)
         shares = [pass_at(k, len(samples), sum(bool(record.correct) for record in samples)) for samples in problems]
         # If every share is 0 or 1, this is a rate, which has an interval even when all shares agree.

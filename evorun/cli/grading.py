@@ -68,10 +68,11 @@ def grade_file(arguments: Sequence[str], console: Terminal) -> int:
     graded = asyncio.run(_grade(loaded, programs, model, [record for _, record in given]))
     write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
     if as_json:
-        document = summarise(graded, loaded.task.scores, len(loaded.problems))
+        document = summarise(graded, loaded.task.scores, len(loaded.problems), loaded.task.strata)
         print_json({"task": loaded.task.name, **document, "output": str(output)})
         return 0
-    for table in make_tables(graded, loaded.task.scores, loaded.provenance.description):
+    task = loaded.task
+    for table in make_tables(graded, task.scores, loaded.provenance.description, task.strata):
         console.print_table(table.to_rich())
     # Not an error: a file may hold the responses of a single stratum, or those that were ready in time.
     missing = len(loaded.problems) - len({record.id for record in graded})

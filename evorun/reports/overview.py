@@ -47,6 +47,7 @@ from evorun.runs.scores import Score
 from evorun.runs.search_figures import search_figures
 from evorun.runs.selection import SEARCH_PREFIX
 from evorun.runs.spending import read_spending
+from evorun.runs.strata import sort_strata
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
         run_dir=run_dir,
         manifest=manifest,
         metrics=results.metrics,
-        by_stratum=results.by_stratum,
+        by_stratum={name: results.by_stratum[name] for name in sort_strata(results.by_stratum, manifest.strata)},
         cost=cost,
         cost_by_model=sum_by_model(cost, manifest.answered_by),
         sequential_tokens=_find_sequential_tokens(run_dir) if finished else None,
@@ -302,7 +303,10 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
     kept = {name: points for name, points in scores.items() if points}
     shown = [score for score in others if score.name in kept]
     problems = len({record.problem for record in (outcome.predictions if recorded else steps)})
-    return Curves(dict(primary), kept, shown, dict(training), dict(search), not recorded, problems)
+    strata = sort_strata((name.partition("/")[2] for name in primary if name != first.name), outcome.manifest.strata)
+    names = [first.name, *(f"{first.name}/{stratum}" for stratum in strata)]
+    series = {name: primary[name] for name in names if name in primary}
+    return Curves(series, kept, shown, dict(training), dict(search), not recorded, problems)
 
 
 def load_aggregates(outcome: Outcome, measure: Score) -> Aggregates:

@@ -402,6 +402,7 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], pat
         simulated=any(_is_simulated(engine) for _, engine in served.values()),
         provenance=msgspec.convert(loaded.provenance, Provenance, from_attributes=True),
         scores=loaded.task.scores,
+        strata=loaded.task.strata,
         config=config.raw,
     )
 

@@ -28,6 +28,7 @@ from evorun.runs.schema import CandidateRecord, Metric, ProblemRecord, StepRecor
 from evorun.runs.scores import Graded, Score
 from evorun.runs.spending import GOLD
 from evorun.runs.statistics import Proportion, mean_interval, rank_correlation
+from evorun.runs.strata import sort_strata
 from evorun.runs.studies import RejudgedFigure, RejudgedGrade
 from evorun.runs.terminal import Terminal
 from evorun.tasks.base import Grade
@@ -124,7 +125,8 @@ class RejudgedGrades(Rejudging):
         figures = [
             self._measure("score", score.name, score, finals, len(finals)) for score in self._list_scores(finals)
         ]
-        for stratum in sorted({problem.stratum for problem in self._loaded.problems}):
+        strata = (problem.stratum for problem in self._loaded.problems)
+        for stratum in sort_strata(strata, self._loaded.task.strata):
             members = [
                 (self._graded[key], grades[key])
                 for key in self._finals

@@ -214,6 +214,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     provenance: Provenance
     scores: Annotated[tuple[Score, ...], msgspec.Meta(min_length=1)] = (ACCURACY,)
     """As the task declares them, the primary one first."""
+    strata: tuple[str, ...] = ()
+    """Strata in the order that the task states for tables and pictures; others follow by name."""
     config: dict[str, Any]
     config_digest: str
     files: dict[str, str] = {}

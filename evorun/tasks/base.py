@@ -110,6 +110,8 @@ class Task(ABC):
     """The scores of a grade. Tables and curves show the first one; the second one breaks ties in it."""
     reward_score: ClassVar[Score | None] = None
     """The score of which rewards in training are made; None: the primary one."""
+    strata: tuple[str, ...] = ()
+    """The problems' strata in the order of tables and pictures; those that are not here follow by name."""
     draw_help: ClassVar[DrawHelp] = DrawHelp()
     graded_by_opinion: ClassVar[bool] = False
     """True when its grade is the gold judge's opinion (`evorun.tasks.opinions`), without ground truth to learn from."""

@@ -43,6 +43,7 @@ from evorun.runs.directory import name_plugin
 from evorun.runs.manifest import Manifest
 from evorun.runs.paths import display
 from evorun.runs.scores import Score
+from evorun.runs.strata import sort_strata
 from evorun.runs.sweeps import describe_unfinished
 
 MAX_BANDS = 6
@@ -181,8 +182,9 @@ class ComparedRuns(_Arms):
 
     @property
     def strata(self) -> list[str]:
-        """The strata of all runs."""
-        return sorted({stratum for row in self.rows for stratum in row.by_stratum})
+        """The strata of all runs, in the order that their tasks state."""
+        stated = dict.fromkeys(stratum for run in self.runs for stratum in run.manifest.strata)
+        return sort_strata((stratum for row in self.rows for stratum in row.by_stratum), list(stated))
 
     @property
     def primaries(self) -> list[Score]:
