@@ -32,6 +32,10 @@ def show_words(cell: Cell) -> str:
     return MISSING if cell is None else str(cell)
 
 
+_MAX_PROSE = 80
+"""Characters of a line of a model's text (ours)."""
+
+
 class Column(NamedTuple):
     """A column of a table."""
 
@@ -43,6 +47,8 @@ class Column(NamedTuple):
     """Figures are aligned to the right."""
     verbatim: bool = False
     """True for a heading from the data, whose first letter stays as it is."""
+    max_width: int | None = None
+    """Maximum width in a terminal, a file or a pipe, where texts of a model would be lines of any length."""
 
     def choose_format(self, cells: Sequence[Cell]) -> Callable[..., str]:
         """Return the format of these cells: beside a fraction no figure is a count, so that decimals align."""
@@ -53,6 +59,11 @@ class Column(NamedTuple):
 def word_columns(*headings: str, format: Callable[..., str] = show_words) -> list[Column]:
     """Return columns that hold words."""
     return [Column(heading, format, "words") for heading in headings]
+
+
+def prose_columns(*headings: str) -> list[Column]:
+    """Return columns that hold texts that a model wrote, which are folded even where no terminal limits a table."""
+    return [Column(heading, show_words, "words", max_width=_MAX_PROSE) for heading in headings]
 
 
 def figure_columns(*headings: str, format: Callable[..., str] = show_figure, verbatim: bool = False) -> list[Column]:
@@ -111,7 +122,8 @@ class Table:
         caption = f"{self.caption}\n" if self.caption else None  # a gap before what follows
         table = RichTable(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, caption=caption)
         for column in self.columns:
-            table.add_column(column.heading, justify="right" if column.kind == "figure" else "left")
+            justify: Literal["left", "right"] = "right" if column.kind == "figure" else "left"
+            table.add_column(column.heading, justify=justify, max_width=column.max_width)
         has_groups = any(not row[0] for row in rows if self.grouped)
         for place, row in enumerate(rows):
             if place == self.total or (has_groups and row[0]):

@@ -19,7 +19,7 @@ from scipy.stats import spearmanr
 
 from evorun.reports.evolution import rollouts as sampling
 from evorun.reports.evolution.rollouts import MAX_ROLLOUTS, choose, choose_blamed, load_sample
-from evorun.reports.evolution.section import Evolution, load_sections
+from evorun.reports.evolution.section import Evolution, load_sections, make_principles_table
 from evorun.reports.evolution.tree import assign_lanes, draw_tree
 from evorun.reports.figures import RATINGS
 from evorun.reports.html import render_report
@@ -32,7 +32,7 @@ from evorun.reports.training import count_edits, describe_gradient_clipping, is_
 from evorun.runs.journal_file import JOURNAL, Effect
 from evorun.runs.rating_figures import rating_figures
 from evorun.runs.reading import read_steps_without_texts, read_training
-from evorun.runs.schema import CandidateRecord, MetricPoint, RolloutRecord
+from evorun.runs.schema import CandidateRecord, MetricPoint, PrincipleEffect, RolloutRecord
 from evorun.runs.scores import ACCURACY
 from evorun.runs.terminal import Terminal
 from journals import write_journal
@@ -369,3 +369,14 @@ def test_a_page_and_a_terminal_have_all_three_figures_on_ratings(tmp_path: Path)
         for name, (words, _) in RATINGS.items():
             assert words.lower() in shown.lower()
             assert number(results["metrics"][name]["value"]) in shown
+
+
+def test_the_texts_of_principles_are_folded_in_a_pipe_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    principles = [
+        PrincipleEffect(principle=words, effect=0.1, low=None, high=None, n=3) for words in ("sum " * 60, "b")
+    ]
+    printed = io.StringIO()
+    Terminal(file=printed).print_table(make_principles_table(principles, ACCURACY).to_rich())
+    assert max(map(len, printed.getvalue().splitlines())) <= 80 + len("  effect     95 % interval   n ") + 4
+    assert printed.getvalue().count("sum") == 60

@@ -26,7 +26,7 @@ from evorun.reports.population import (
     summarise_rollouts,
 )
 from evorun.reports.run_tables import list_ends
-from evorun.reports.tables import Cell, Table, figure_columns, make_data_table, word_columns
+from evorun.reports.tables import Cell, Table, figure_columns, make_data_table, prose_columns, word_columns
 from evorun.reports.training import count_edits, make_edits_table
 from evorun.runs.candidates import CandidateId
 from evorun.runs.reading import read_artifact, read_rollouts, read_training
@@ -236,7 +236,7 @@ def make_principles_table(effects: Sequence[PrincipleEffect], score: Score) -> T
         ci95 = None if effect.low is None or effect.high is None else (effect.low, effect.high)
         estimate = text.difference(score, effect.effect), text.difference_interval(score, ci95)
         rows.append((f"{number}. {effect.principle}", *estimate, effect.n))
-    columns = [*word_columns("principle"), *figure_columns("effect", "95 % interval", "n")]
+    columns = [*prose_columns("principle"), *figure_columns("effect", "95 % interval", "n")]
     return Table(columns, list(rows), title="delete-one: the whole prompt minus the prompt without one principle")
 
 
