@@ -276,6 +276,22 @@ def test_a_sweep_is_extended_by_jobs_and_by_steps(tmp_path: Path) -> None:
         assert records(tmp_path / "longer" / job.name) == records(tmp_path / f"fresh{seed}")
 
 
+def test_all_arms_of_a_sweep_of_several_commands_are_extended(tmp_path: Path) -> None:
+    words = ("-m", *SMALL, *SIMULATED, "budget.calls_per_problem=4", "hydra.sweep.dir=sweep")
+    run(*words, "method=zero_shot,best_of_n", cwd=tmp_path)  # without a seed, which is 0 by default
+    run(*words, "method=zero_shot", "model=random", cwd=tmp_path)
+    said = run("extend", "sweep", "seed=0,1", cwd=tmp_path)
+    of_arms = "1 of method=zero_shot; 1 of method=best_of_n; 1 of method=zero_shot model=random"
+    assert said.splitlines()[0] == f"adds 3 jobs to the 3 of sweep: {of_arms}"
+    run("extend", "sweep", "method=self_consistency", cwd=tmp_path)
+    jobs = [json.loads(file.read_text()) for file in (tmp_path / "sweep").glob("*/manifest.json")]
+    arms = {(job["method"], job["config"]["model"]["name"] == "random", job["seed"]) for job in jobs}
+    pairs = [("zero_shot", False), ("best_of_n", False), ("zero_shot", True)]
+    added = [("self_consistency", False), ("self_consistency", True)]
+    assert arms == {(*pair, seed) for pair in (*pairs, *added) for seed in (0, 1)}
+    assert len(jobs) == len(arms)
+
+
 def test_a_sweep_is_extended_in_one_way_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("-m", "method=zero_shot", *SMALL, *SIMULATED, "seed=0,1", "hydra.sweep.dir=sweep", cwd=tmp_path)
     begun: list[str] = []

@@ -22,7 +22,7 @@ from building import composed
 from evorun.cli.compose import register
 from evorun.cli.groups import config_folder
 from evorun.cli.overrides import words
-from evorun.cli.sweeper import _by_key, make_overrides
+from evorun.cli.sweeper import make_overrides, values_by_key
 from evorun.cli.tournament import _composed, _sorted
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError, DataError, ToolError
@@ -100,11 +100,13 @@ def jobs(arguments: list[str], *, with_variants: bool) -> list[list[str]]:
     if "-m" not in arguments and hydra.mode is None:
         return [given]
     sweep: Any = OmegaConf.to_container(OmegaConf.create(hydra.sweeper))
-    base = _by_key(parser.parse_overrides([*make_overrides(sweep.get("params") or {}), *given]))
+    base = values_by_key(parser.parse_overrides([*make_overrides(sweep.get("params") or {}), *given]))
     # Composing takes a while: of the variants those that choose something, once for each choice, and no floors.
     chosen = {
         repr({key: values for key, values in variant.items() if "." not in key}): variant
-        for variant in (_by_key(parser.parse_overrides(make_overrides(one))) for one in sweep.get("variants") or ())
+        for variant in (
+            values_by_key(parser.parse_overrides(make_overrides(one))) for one in sweep.get("variants") or ()
+        )
         if set(variant) != {"model"}
     }
     variants = [{}, *(chosen.values() if with_variants else ())]

@@ -430,6 +430,7 @@ def test_a_sweep_of_somebody_else_is_resumed_by_consent_alone(sweep: Path) -> No
     shutil.rmtree(jobs_of(sweep)[2])
     planted = json.loads((sweep / "sweep.json").read_text())
     planted["jobs"][2]["overrides"][-1] = "engine.base_urls=[http://planted]"
+    planted["earlier_commands"] = [["evorun", "engine.api_key_env=PLANTED"]]
     (sweep / "sweep.json").write_text(json.dumps(planted))
     with mock.patch("evorun.cli.launch.run_hydra", return_value=0) as carried_out:
         refused = evorun_here("resume", "sweep", cwd=sweep.parent)
@@ -437,6 +438,7 @@ def test_a_sweep_of_somebody_else_is_resumed_by_consent_alone(sweep: Path) -> No
         assert not carried_out.called
         agreed = evorun_here("resume", "sweep", "--trust", cwd=sweep.parent)
     assert "engine.base_urls=[http://planted]" in agreed.stdout
+    assert "evorun engine.api_key_env=PLANTED" in agreed.stdout
     assert carried_out.called
 
 

@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from evorun.cli.compose import register, yaml_values
 from evorun.cli.explain import explain
 from evorun.cli.job_command import CONFIG_DIR, SEARCHPATH
-from evorun.cli.overrides import check_command_line, words
+from evorun.cli.overrides import as_typed, check_command_line, read_key, words
 from evorun.cli.plain import composed, with_absolute_paths
 from evorun.cli.quoting import write_value
 from evorun.cli.sweeper import jobs_of_sweep, make_overrides
@@ -33,6 +33,21 @@ def compose_jobs(arguments: Sequence[str]) -> list[dict[str, Any]]:
     """
     arguments, folder = _split_config_dir(arguments)
     return [_compose(job, folder) for job in _list_jobs(arguments, folder)]
+
+
+def list_typed_jobs(arguments: Sequence[str]) -> dict[tuple[str, frozenset[str]], list[str]]:
+    """Return the overrides, as typed, of each run that the arguments stand for. Raises as `compose_jobs`.
+
+    They come by the run's seed, given or by default, and its other overrides: equal keys are equal runs.
+    """
+    arguments, folder = _split_config_dir(arguments)
+    jobs = {}
+    for job in _list_jobs(arguments, folder):
+        typed_words = list(map(as_typed, job))
+        seeds = [word for word in typed_words if read_key(word) == "seed"]
+        seed = seeds[-1] if seeds else f"seed={_compose(job, folder)['seed']}"
+        jobs[seed, frozenset(typed_words) - set(seeds)] = typed_words
+    return jobs
 
 
 def compose_first_job(arguments: Sequence[str]) -> None:

@@ -3,9 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from evorun.runs.directory import MANIFEST
 from evorun.runs.sweeps import JobInSweep, record_failure
+
+
+class AddedJobs(NamedTuple):
+    """Jobs that an extension adds to a sweep."""
+
+    jobs: Sequence[Sequence[str]]
+    """The overrides of each, as typed."""
+    commands: Sequence[Sequence[str]]
+    """The command lines that would make them, but for this one."""
 
 
 @dataclass
@@ -44,6 +54,8 @@ class Invocation:
     """Its arguments, as typed."""
     resumed: Mapping[str, Sequence[str]] | None = None
     """The overrides of a recorded sweep's jobs by folder, to carry out in the place of the sweep's product."""
+    added: AddedJobs | None = None
+    """Jobs to add to a recorded sweep in the place of the product."""
     sweep: BegunSweep | None = None
     statuses: list[str] = field(default_factory=list)
     """Of the runs of this process, in order."""
@@ -69,8 +81,10 @@ current = Invocation()
 """The one that this process carries out; a launcher's process has none of its own."""
 
 
-def begin(typed: Sequence[str], resumed: Mapping[str, Sequence[str]] | None = None) -> Invocation:
+def begin(
+    typed: Sequence[str], resumed: Mapping[str, Sequence[str]] | None = None, added: AddedJobs | None = None
+) -> Invocation:
     """Make a new invocation the current one."""
     global current
-    current = Invocation(list(typed), resumed)
+    current = Invocation(list(typed), resumed, added)
     return current

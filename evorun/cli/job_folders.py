@@ -36,9 +36,9 @@ def choose_folders(jobs: Sequence[Job], earlier: Sequence[JobInSweep] = ()) -> l
     given = [job.overrides for job in jobs] + [job.overrides for job in earlier]
     differing, sufficient = list_differing(given), list_sufficient(given)
     folders = {frozenset(job.overrides): job.folder for job in earlier}
-    deciding = {job.folder: _list_deciding(job.overrides) for job in earlier}
+    deciding = {job.folder: list_deciding(job.overrides) for job in earlier}
     alike = {overrides: folder for folder, overrides in deciding.items()}
-    asked = Counter(_list_deciding(job.overrides) for job in jobs)
+    asked = Counter(list_deciding(job.overrides) for job in jobs)
     names = []
     for job, words, fewer in zip(jobs, differing, sufficient, strict=False):
         seed = [word for word in job.overrides if read_key(word) == "seed" and word not in words]
@@ -48,7 +48,7 @@ def choose_folders(jobs: Sequence[Job], earlier: Sequence[JobInSweep] = ()) -> l
     count = Counter(names)
     chosen = []
     for job, name in zip(jobs, names, strict=True):
-        own = _list_deciding(job.overrides)
+        own = list_deciding(job.overrides)
         shared = count[name] > 1
         taken = deciding.get(name, own) != own
         kept = folders.get(frozenset(job.overrides), alike.get(own) if asked[own] == 1 else None)
@@ -73,7 +73,7 @@ def _cut(name: str, full_name: str) -> str:
     return f"{name[: LONGEST - len(digest) - 1]}_{digest}"
 
 
-def _list_deciding(overrides: Sequence[str]) -> frozenset[str]:
+def list_deciding(overrides: Sequence[str]) -> frozenset[str]:
     """Return the overrides that decide a job's results: all but those that a resume may change."""
     return frozenset(word for word in overrides if not _may_change(read_key(word)))
 

@@ -34,13 +34,17 @@ class JobFailed(EvorunError):
     """A sweep's job in another process did not complete."""
 
 
-def run_hydra(arguments: Sequence[str], resumed: Mapping[str, Sequence[str]] | None = None) -> int:
+def run_hydra(
+    arguments: Sequence[str],
+    resumed: Mapping[str, Sequence[str]] | None = None,
+    added: invocation.AddedJobs | None = None,
+) -> int:
     """Compose and run what the arguments ask for; return the exit code.
 
-    resumed: overrides of jobs by folder, to carry out in the place of those that the arguments make. Raises ConfigError
-    for a bad command line and KeyboardInterrupt when a run was interrupted.
+    resumed: overrides of jobs by folder, to carry out in the place of those that the arguments make. added: new jobs,
+    in their place, too. Raises ConfigError for a bad command line and KeyboardInterrupt when a run was interrupted.
     """
-    this = invocation.begin(arguments, resumed)
+    this = invocation.begin(arguments, resumed, added)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its exceptions instead of printing them
     # Hydra reads only sys.argv, and takes overrides from a single place: here, before all options.
     in_order = sorted(

@@ -76,20 +76,25 @@ def resume_sweep(folder: Path, changes: Sequence[str], console: Terminal, *, tru
 
 
 def add_jobs(folder: Path, values: Sequence[str], console: Terminal, *, trust: bool) -> int:
-    """Carry out a sweep's command with other values of some keys in its own folder; return the exit code.
+    """Add a sweep's jobs with other values of some keys to its own folder and carry them out; return the exit code.
 
     Its earlier jobs stay. Raises ConfigError or RunDirectoryError, as `resume_sweep` does.
     """
     from evorun.cli.launch import run_hydra
+    from evorun.cli.sweep_extension import extend_commands
 
     sweep = read_sweep(folder)
     refuse_other_version(folder, sweep.evorun_version)
     reject_links(folder)
     _refuse_running(folder, job_statuses(folder, sweep))
     require_sweep_trust(folder, sweep, console, given=trust)
+    commands = (sweep.command, *reversed(sweep.earlier_commands))
+    given = {tuple(words): words for words in (_words(command[1:], values) for command in commands)}
+    last, *earlier = given.values()
     folder = folder.absolute()
     with _in_folder(sweep, console):
-        return run_hydra([*_words(sweep.command[1:], values), f"hydra.sweep.dir={_value(folder)}"])
+        added = extend_commands(folder, sweep.jobs, [*reversed(earlier), last], values, console)
+        return run_hydra([*last, f"hydra.sweep.dir={_value(folder)}"], added=added)
 
 
 def read_finished_jobs(folder: Path) -> list[str]:

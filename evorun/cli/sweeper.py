@@ -3,6 +3,7 @@
 import itertools
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from evorun.cli.sweep_keys import drop_inapplicable_keys
 from evorun.errors import ConfigError, EvorunError, RunDirectoryError
 from evorun.runs.directory import LOCK, refuse_other_version
 from evorun.runs.files import take_lock
+from evorun.runs.formats import counted
 from evorun.runs.job_overrides import join_overrides
 from evorun.runs.paths import display
 from evorun.runs.sweeps import (
@@ -44,6 +46,7 @@ from evorun.runs.sweeps import (
     with_jobs,
     write_sweep,
 )
+from evorun.runs.terminal import Terminal
 
 _plugins = Plugins.instance()  # executes Hydra's modules again: a class imported before would not be the one in use
 
@@ -110,8 +113,10 @@ class VariantSweeper(BasicSweeper):
         Compose all jobs, report those that cannot run before an earlier job takes hours, and write the manifest.
         """
         assert self.config is not None and self.hydra_context is not None  # noqa: S101, PT018 - Hydra has set it up
-        resumed = invocation.current.resumed
-        if resumed is None:
+        resumed, added = invocation.current.resumed, invocation.current.added
+        if added is not None:
+            jobs = [list(map(permit_unlisted_key, job)) for job in added.jobs]
+        elif resumed is None:
             parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
             jobs = jobs_of_sweep(overrides, self.variants, parser)
         else:
@@ -158,7 +163,9 @@ class VariantSweeper(BasicSweeper):
             recorded.append(JobInSweep(str(config.hydra.sweep.subdir), _list_typed(job)))
         launcher = self.config.hydra.runtime.choices["hydra/launcher"]
         study = study_of_sweep({str(config.study) for config in composed if config.get("study")}, folder, earlier)
-        sweep = new_sweep(["evorun", *invocation.current.typed], launcher, recorded, study)
+        added = invocation.current.added
+        commands = [] if added is None else [["evorun", *command] for command in added.commands]
+        sweep = new_sweep(["evorun", *invocation.current.typed], launcher, recorded, study, commands)
         if earlier is not None:
             refuse_other_version(folder, earlier.evorun_version)
             if is_own_sweep(earlier):
@@ -171,6 +178,22 @@ class VariantSweeper(BasicSweeper):
         write_sweep(folder, sweep)
         names = {job.folder: name for job, name in zip(sweep.jobs, job_names(sweep.jobs), strict=True)}
         invocation.current.sweep = BegunSweep(folder, recorded, names)
+        if earlier is not None and is_own_sweep(earlier):
+            known = {job.folder for job in earlier.jobs}
+            new = [name for job, name in names.items() if job not in known]
+            if new or added is not None:
+                Terminal().print(describe_added(new, len(sweep.jobs) - len(new), display(folder)), soft_wrap=True)
+
+
+def describe_added(names: Sequence[str], before: int, folder: str) -> str:
+    """Return a line that says how many jobs each arm of a sweep gets. names: of new jobs. before: number of the others.
+
+    Names that differ in the seed alone are those of an arm.
+    """
+    arms = Counter(" ".join(word for word in name.split() if not word.startswith("seed=")) for name in names)
+    per_arm = "; ".join(f"{count} of {arm}" if arm else str(count) for arm, count in arms.items())
+    listed = f": {per_arm}" if len(arms) > 1 or any(arms) else ""
+    return f"adds {counted(len(names), 'job')} to the {before:,} of {folder}{listed}"
 
 
 def name_folders(
@@ -257,7 +280,7 @@ def jobs_of_sweep(
     """
     jobs: dict[frozenset[str], list[str]] = {}
     for variant in [{}, *variants]:
-        product = {**_by_key(overrides), **_by_key(parser.parse_overrides(make_overrides(variant)))}
+        product = {**values_by_key(overrides), **values_by_key(parser.parse_overrides(make_overrides(variant)))}
         for job in map(list, itertools.product(*product.values())):
             jobs.setdefault(frozenset(job), job)
     return list({frozenset(job): job for job in drop_inapplicable_keys(list(jobs.values()))}.values())
@@ -269,7 +292,7 @@ def make_overrides(values: Mapping[str, Any]) -> list[str]:
     return [word for argument in given for word in words(argument)]
 
 
-def _by_key(overrides: Sequence[Override]) -> dict[str, list[str]]:
+def values_by_key(overrides: Sequence[Override]) -> dict[str, list[str]]:
     """Return the values to try for each key; the last override of a key counts."""
     tried = {}
     for override in overrides:

@@ -121,7 +121,8 @@ def require_sweep_trust(path: Path, sweep: SweepManifest, console: Terminal, *, 
         f"{display(path)} is not a sweep that you started, or it was changed since. Resuming it runs this command's "
         "jobs, with your rights and your keys:"
     )
-    for line in (f"in {sweep.working_folder}", shlex.join(sweep.command), *(" ".join(j.overrides) for j in sweep.jobs)):
+    commands = map(shlex.join, (*sweep.earlier_commands, sweep.command))
+    for line in (f"in {sweep.working_folder}", *commands, *(" ".join(job.overrides) for job in sweep.jobs)):
         console.print(f"  {' '.join(line.split())}", soft_wrap=True)
     if not given and not _user_agrees():
         raise ConfigError(f"{display(path)}: not resumed")

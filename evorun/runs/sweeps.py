@@ -25,6 +25,9 @@ SWEEP_MANIFEST = "sweep.json"
 SLURM_FILES = ".slurm"
 """Folder, in a sweep's, of what SLURM's jobs are given and print."""
 
+_NOT_DECIDING = ("hydra.sweep.dir=", "hydra/launcher=", "hydra.launcher.")
+"""Beginnings of a command's words that say where and by which launcher its jobs run."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -56,6 +59,8 @@ class SweepManifest(msgspec.Struct, frozen=True, kw_only=True):
     """Time at which the sweep was first started, in ISO 8601 with the zone."""
     command: tuple[str, ...]
     """The command line, word by word; that of the last start where there were several."""
+    earlier_commands: tuple[tuple[str, ...], ...] = ()
+    """The other command lines that made jobs of the sweep, in order, each once."""
     working_folder: str
     """The folder in which the command was given, absolute: relative paths in it and in overrides start there."""
     host: str
@@ -71,13 +76,18 @@ class SweepManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_sweep(
-    command: Iterable[str], launcher: str, jobs: Iterable[JobInSweep], study: RecordedStudy | None = None
+    command: Iterable[str],
+    launcher: str,
+    jobs: Iterable[JobInSweep],
+    study: RecordedStudy | None = None,
+    earlier_commands: Iterable[Sequence[str]] = (),
 ) -> SweepManifest:
     """Return the manifest of a sweep that starts now, from the present working folder."""
     return SweepManifest(
         evorun_version=evorun.__version__,
         created=current_time(),
         command=tuple(command),
+        earlier_commands=tuple(map(tuple, earlier_commands)),
         working_folder=str(Path.cwd()),
         host=platform.node(),
         launcher=launcher,
@@ -111,11 +121,25 @@ def is_own_sweep(sweep: SweepManifest) -> bool:
 def with_jobs(earlier: SweepManifest, now: SweepManifest) -> SweepManifest:
     """Return the manifest of a sweep that is started again: its earlier jobs first, in their order, then the new ones.
 
-    A job of both has the overrides of now; a study stays as it was first recorded.
+    A job of both has the overrides of now; a study stays as it was first recorded. Commands that differ only in where
+    and by which launcher their jobs run count once.
     """
     jobs = {job.folder: job for job in (*earlier.jobs, *now.jobs)}
-    study = earlier.study or now.study
-    return msgspec.structs.replace(now, created=earlier.created, jobs=tuple(jobs.values()), study=study)
+    given = (*earlier.earlier_commands, earlier.command, *now.earlier_commands)
+    commands = {_list_deciding(command): command for command in given}
+    commands.pop(_list_deciding(now.command), None)
+    return msgspec.structs.replace(
+        now,
+        created=earlier.created,
+        earlier_commands=tuple(commands.values()),
+        jobs=tuple(jobs.values()),
+        study=earlier.study or now.study,
+    )
+
+
+def _list_deciding(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a command that decide which jobs it makes."""
+    return tuple(word for word in command if not word.lstrip("+").startswith(_NOT_DECIDING))
 
 
 def record_failure(folder: Path, job: str, error: str) -> None:
@@ -127,6 +151,8 @@ def record_failure(folder: Path, job: str, error: str) -> None:
 
 def _signed(sweep: SweepManifest) -> dict[str, object]:
     content: dict[str, object] = msgspec.to_builtins(sweep)
+    if not sweep.earlier_commands:  # signatures of manifests without this field stay valid
+        del content["earlier_commands"]
     return {key: value for key, value in content.items() if key != "signature"}
 
 
