@@ -16,6 +16,7 @@ from evorun.reports.figures import RATINGS, SEARCH, has_judge, make_figures_tabl
 from evorun.reports.generators import draw_generators
 from evorun.reports.island_grid import draw_grid
 from evorun.reports.islands import draw_islands
+from evorun.reports.method_figures import collect_method_figures, make_method_data_table, make_method_table
 from evorun.reports.overview import Curves, Outcome, load_aggregates, load_curves, load_outcome
 from evorun.reports.packing import script_json
 from evorun.reports.page import content_hash, export, linked_drawings, markup, own_file, render, write_page
@@ -137,6 +138,9 @@ def _fill_context(outcome: Outcome, run_dir: Path, problems: Sequence[str] | Non
     script = "".join(map(own_file, scripts))
     plots_drawn = _draw_plots(outcome, curves, aggregates, axes)
     answered_by = outcome.manifest.answered_by
+    method_figures = collect_method_figures(steps, {score.name for score in outcome.scores})
+    method_data = make_method_data_table(method_figures)
+    plots_drawn["method"] = plots.RunPlots(axes, curves.problems).method(method_figures)
     plots_drawn["islands"] = draw_islands(steps, answered_by)
     plots_drawn["grid"] = draw_grid(aggregates.placed, steps)
     plots_drawn["generators"] = draw_generators(aggregates.by_generator, outcome.cost, answered_by, measure)
@@ -146,7 +150,11 @@ def _fill_context(outcome: Outcome, run_dir: Path, problems: Sequence[str] | Non
         "warnings": list_warnings(outcome),
         "tiles": list_tiles(outcome, aggregates),
         "facts": list_facts(outcome.manifest),
-        "tables": make_data_tables(outcome, curves, list_settings(outcome.manifest), axes),
+        "tables": {
+            **make_data_tables(outcome, curves, list_settings(outcome.manifest), axes),
+            method_data.name: method_data,
+        },
+        "method_table": make_method_table(method_figures),
         "axes": axes,
         "step": step,
         "curves": curves,

@@ -21,6 +21,8 @@ from evorun.runs.schema import StepRecord
 Lines = Mapping[int, Mapping[int, float]]
 """Values by step, by the number of an island or model."""
 _NUMBERED = re.compile(r"(island|model)_(\d+)_(best|programs|children)")
+SHOWN = re.compile(rf"{_NUMBERED.pattern}|migrants|grid_bins")
+"""Figures of steps that this figure, and that of the grid, show."""
 MAX_LINES = len(RUNS)
 """Islands, or models, that are drawn at most: each has a colour of its own."""
 

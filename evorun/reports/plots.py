@@ -107,6 +107,13 @@ class RunPlots:
         title = f"Diversity and judgment by {self.axes['step'].label}"
         return _draw_panels(panels, "search", title, self.axes["step"])
 
+    def method(self, figures: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
+        """Draw a method's own figures by step, one panel each with its own scale; None where none changes."""
+        changing = {name: points for name, points in figures.items() if len({point.value for point in points}) > 1}
+        panels = [(words(name), points) for name, points in changing.items()]
+        title = f"Figures of the method by {self.axes['step'].label}"
+        return _draw_panels(panels, "method_figures", title, self.axes["step"])
+
     def decisive(self, by_step: Mapping[int, Metric]) -> Drawing | None:
         """Draw the share of decisive duels by step, with 95 % intervals; None without duels."""
         steps = sorted(step for step, share in by_step.items() if share.n)

@@ -248,6 +248,28 @@ def test_importing_reports_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.usefixtures("drawn_figures")
+def test_a_methods_own_figures_and_its_pool_are_drawn_by_step(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=2, generations=2))
+    lines = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+    for index, line in enumerate(lines):
+        line["pool"] = 6 - 2 * line["step"]
+        line["extra"] = {"left_<i>out": line["step"] + index // 3, "still": 7, "texts": 30 - index, "migrants": index}
+    (run / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = make_report(run)
+    (table,) = [table for table in report.tables if table.name == "method_figures"]
+    assert table.rows == [
+        *[("pool", step, 6 - 2 * step, 2) for step in range(3)],
+        *[("left_<i>out", step, step + 0.5, 2) for step in range(3)],
+        *[("still", step, 7, 2) for step in range(3)],
+    ]
+    section = _Page(report.page.partition("<h2>Figures of the method</h2>")[2].partition("</section>")[0]).text
+    assert "left <i>out" in section
+    assert "still" in section  # which never changes, so that it has a row and no panel
+    (drawing,) = [drawing for drawing in report.drawings if drawing.name == "method_figures"]
+    assert ("pool" in drawing.svg, "still" in drawing.svg) == (True, False)
+
+
+@pytest.mark.usefixtures("drawn_figures")
 def test_training_steps_are_drawn_and_their_names_escaped(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", RunSpec(problems=2))
     lines = [
