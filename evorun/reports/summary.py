@@ -15,6 +15,7 @@ from evorun.reports.figures import (
     SEARCH,
     describe_figure,
     describe_share_intervals,
+    explain_missing_auc,
     make_figures_table,
     word_judge,
 )
@@ -140,7 +141,8 @@ def _make_diagnostics_table(outcome: Outcome) -> Table:
         if name not in known
     ]
     title = "search and judge" if "decisive_rate" in outcome.metrics else "search"
-    caption = describe_share_intervals(outcome.metrics[key] for key in (*SEARCH, *JUDGE) if key in outcome.metrics)
+    intervals = describe_share_intervals(outcome.metrics[key] for key in (*SEARCH, *JUDGE) if key in outcome.metrics)
+    caption = f"{explain_missing_auc(outcome.metrics, outcome.predictions)} {intervals}".lstrip()
     rows = [*search.rows, *judge.rows]
     return replace(search, rows=[*rows, *losses, *others], title=title, caption=caption if rows else "")
 
