@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import pytest
@@ -384,6 +384,22 @@ def test_every_public_name_is_there_and_explained() -> None:
         found = getattr(importlib.import_module(module), name)
         if inspect.isclass(found) or inspect.isfunction(found):
             assert inspect.getdoc(found), path
+
+
+def test_a_public_choice_explains_each_of_its_values() -> None:
+    choices = set()
+    for path in API:
+        module, _, name = path.rpartition(".")
+        found = importlib.import_module(module)
+        if get_origin(getattr(found, name)) is not Literal:
+            continue
+        choices.add(name)
+        said = re.search(
+            rf'^{name} = Literal\[[^\]]*\]\n"""(.*?)"""', inspect.getsource(found), re.MULTILINE | re.DOTALL
+        )
+        assert said is not None, path
+        assert [value for value in get_args(getattr(found, name)) if f"`{value}`" not in said[1]] == [], path
+    assert choices >= {"Kind", "Outcome", "Regime", "Verdict"}
 
 
 def test_every_capability_is_public() -> None:

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from evorun.ratings.bradley_terry import Posterior
 
 Regime = Literal["problem_only", "demonstrations", "public_tests", "oracle", "labels"]
-"""The information that a method has beside the problem (Duel-Evolve paper, section 4.2). `oracle`: a symbolic system
-that knows the right answer scores candidates during the search (Lyria paper, section 4.1.4), or judges them."""
+"""The information that a method has beside the problem (Duel-Evolve paper, section 4.2): `problem_only`, none;
+`demonstrations`, solved problems; `public_tests`, a task's feedback; `labels`, the right answers to problems that it
+learns from. `oracle`: a symbolic system that knows the right answer scores candidates during the search (Lyria paper,
+section 4.1.4), or judges them."""
 REGIMES: tuple[Regime, ...] = get_args(Regime)
 
 

@@ -12,10 +12,13 @@ SHARED = "*"
 CandidateId = str
 """Names a candidate within its problem."""
 Kind = Literal["response", "system_prompt", "rubric"]
+"""What a candidate is: a `response` to a problem, or a `system_prompt` or `rubric`, which serve all problems."""
 Verdict = Literal["A", "B", "T", "invalid"]
-"""A judge's answer: the response shown as A, the one shown as B, a tie, or a text that says none of the three."""
+"""A judge's answer: `A`, the response shown as A; `B`, the one shown as B; `T`, a tie; `invalid`, a text that says none
+of the three."""
 Outcome = Literal["first", "second"]
-"""The winner of a duel."""
+"""The winner of a duel: `first` or `second`. A duel has none, so that None stands in its place, where the verdict is a
+tie or `invalid`, or where two orders do not name the same candidate. `Comparison.verdicts` tells these apart."""
 REFUSED = "rejected: "
 """Prefix of a response's error, or an invalid verdict's reason, where the engine refused the request."""
 
