@@ -164,7 +164,10 @@ class SampleSettings(ResponseSettings):
     """Share of a problem's calls and tokens for responses, where `samples` is None."""
 
     def samples_within(self, calls: int) -> int:
-        """Return the number of responses under a budget of `calls` calls per problem."""
+        """Return the number of responses under a budget of `calls` calls per problem, for a method's `warnings`.
+
+        `draw` does not ask for it: it draws what `still_to_draw` returns.
+        """
         return self.samples if self.samples is not None else max(MIN_SAMPLES, int(self.budget_share * calls))
 
     def still_to_draw(self, ctx: Context, drawn: int) -> int:
