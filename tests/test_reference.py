@@ -371,6 +371,17 @@ def test_each_verb_prints_the_help_of_its_section(pages: Mapping[str, str], caps
         assert capsys.readouterr().out.rstrip() == block, verb
 
 
+def test_sample_sets_have_as_many_problems_as_the_guide_says() -> None:
+    text = (DOCS / "guides" / "data.md").read_text()
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+    said = {name: (int(problems), int(held)) for names, problems, held in rows for name in re.findall(r"\w+", names)}
+    tasks = registry.task_configs()
+    assert sorted(said) == sorted(name for name, config in tasks.items() if "sample" in getattr(config, "sources", ()))
+    for name, sizes in said.items():
+        loaded = default_config("task", name, source="sample").load()
+        assert (len(loaded.problems), len(loaded.validation)) == sizes, name
+
+
 # --- the Python API ---
 
 
