@@ -453,7 +453,6 @@ def test_a_judge_of_the_same_model_is_the_student_too(config: dict[str, Any], fi
         (("student", "task", "part"), 1, "student.task.part: task=sudoku has no such setting, expected one of name, "),
         (("student", "tuning", "data"), "mine.jsonl", "student.tuning.data: expected null, got mine.jsonl"),
         (("student", "tuning", "epoch"), 2, "method.epoch: unknown key"),
-        (("engine",), {"name": "simulated"}, "in stage student"),
         (("model", "adapter"), "somewhere", "in stage student"),
         (("run", "stages"), "", "run.stages: expected a folder"),
         (("method",), {"name": "tuning"}, "student=laft: method=tuning trains weights itself"),

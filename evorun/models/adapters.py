@@ -18,6 +18,9 @@ ADDRESS = "tinker.json"
 """File with the address of an adapter's weights on a server that speaks Tinker's API: beside its own files, or in their
 place where the server exports none."""
 
+SIMULATED = "simulated_policy.json"
+"""File that stands for an adapter of a simulated model, which has no weights: what its updates added to its skill."""
+
 # Two: the newest adapter, and the one before it for requests in progress when training makes a new one.
 HELD = 2
 """Adapters that an engine keeps loaded for its views unless training needs more. `ours`."""
@@ -95,11 +98,13 @@ def read_adapter(folder: str | Path) -> Adapter:
         if not (path / name).is_file():
             found = f"no {name}" if path.is_dir() else "no such folder"
             advice = "give the folder of a LoRA adapter"
-            # Two folders that users give by mistake.
+            # Folders that users give by mistake.
             if (path / "artifacts" / "adapter" / CONFIG).is_file():
                 advice = f"a run leaves its adapter in {path / 'artifacts' / 'adapter'}"
             elif (path / "config.json").is_file():
                 advice = f"it holds a whole model, which model=local model.id={path} runs"
+            elif (path / SIMULATED).is_file():
+                advice = "it is a simulated model's, which has no weights: use engine=simulated"
             raise EngineError(
                 f"adapter {path}: expected {CONFIG} and {WEIGHTS}, as PEFT writes them, found {found}; {advice}"
             )
@@ -122,11 +127,12 @@ def read_adapter(folder: str | Path) -> Adapter:
 def digest_adapter(folder: str | Path) -> str:
     """Return the digest that identifies an adapter: of its files or, without them, of its address on a server.
 
-    Raises EngineError when the folder has neither.
+    That of a simulated model is its file's. Raises EngineError when the folder has none of these.
     """
     path = Path(folder).expanduser().absolute()
-    if (path / ADDRESS).is_file() and not (path / WEIGHTS).is_file():
-        return hashlib.sha256((path / ADDRESS).read_bytes()).hexdigest()[:12]
+    for name in (ADDRESS, SIMULATED):
+        if (path / name).is_file() and not (path / WEIGHTS).is_file():
+            return hashlib.sha256((path / name).read_bytes()).hexdigest()[:12]
     return read_adapter(path).digest
 
 

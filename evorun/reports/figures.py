@@ -55,6 +55,8 @@ TRAINING = {
     "reward_maximum": "maximum points of the rubric",
     "truncated": "truncated completions (share)",
     "grad_norm": "gradient norm (before clipping)",
+    "data_skill": "skill that the conversations show (simulated)",
+    "skill_gain": "gain in skill (simulated)",
     "clipped_gradients": "gradients clipped (share of optimiser steps)",
     "entropy_fraction": "entropy (share of the largest)",
     "genotypic_diversity": "diversity of principles (mean Jaccard distance of two prompts)",

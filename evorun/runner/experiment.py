@@ -38,6 +38,8 @@ from evorun.runner.stages import with_student
 from evorun.runner.training_runs import (
     grades_own_reward,
     open_policy,
+    open_simulated,
+    require_gradable,
     samples_from_other_weights,
     serving,
     shared_gpus,
@@ -76,7 +78,6 @@ from evorun.tracking.process import followed
 from evorun.training.base import TrainedPolicy
 from evorun.training.config import TrainingConfig
 from evorun.training.policy import Policy
-from evorun.training.simulated import SimulatedPolicy
 
 log = logging.getLogger("evorun")
 
@@ -105,6 +106,7 @@ def run_experiment(
     require_prices(config, rates)
     loaded = config.task.load()
     config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
+    require_gradable(config.engine, config, loaded)
     training = training_problems(config, loaded)
     fitted = None if training is None else config.method.fit_to(len(training.problems))
     if config.training is not None:
@@ -320,7 +322,7 @@ def _engines(
     trained: LanguageModel | Trained = base
     reference: LanguageModel = base
     if config.training is not None:
-        policy, trained, reference = _policy(config.engine, config, config.training, directory, base)
+        policy, trained, reference = _policy(config.engine, config, config.training, directory, base, loaded)
     engines: dict[str, LanguageModel | Trained] = {"policy": trained, "reference": reference}
     opened = [(ServedModel(config.model, config.engine), reference)]
     recorded, others = config.engine.recorded, dict(config.others)
@@ -361,7 +363,12 @@ class _Opened(NamedTuple):
 
 @singledispatch
 def _policy(
-    engine: EngineConfig, config: RunConfig, training: TrainingConfig, directory: RunDirectory, base: LazyModel
+    engine: EngineConfig,
+    config: RunConfig,
+    training: TrainingConfig,
+    directory: RunDirectory,
+    base: LazyModel,
+    loaded: LoadedTask,
 ) -> _Opened:
     policy = open_policy(config, training, directory)
     # A trainer that holds the weights samples from them; other engines get each step's adapter or weights.
@@ -375,9 +382,14 @@ def _policy(
 
 @_policy.register
 def _(
-    engine: SimulatedConfig, config: RunConfig, training: TrainingConfig, directory: RunDirectory, base: LazyModel
+    engine: SimulatedConfig,
+    config: RunConfig,
+    training: TrainingConfig,
+    directory: RunDirectory,
+    base: LazyModel,
+    loaded: LoadedTask,
 ) -> _Opened:
-    policy = SimulatedPolicy(config.model.id, base, engine, directory.path, directory.journal, training.max_lag)
+    policy = open_simulated(engine, config, training, directory, base, loaded)
     return _Opened(policy, policy.current, base)
 
 

@@ -97,6 +97,8 @@ def require_student(config: RunConfig) -> None:
 
     Takes seconds, to read the model's configuration and tokenizer. Raises an EvorunError that names the stage.
     """
+    if config.engine.simulated:  # it has no weights
+        return
     tuning = student_stages(config)["student"]
     assert tuning.training is not None  # noqa: S101 - `check` refuses a fine-tuning that trains nothing
     try:

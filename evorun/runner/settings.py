@@ -307,11 +307,8 @@ def _training(
     if training.max_lag and (budget.tokens or budget.tokens_per_problem or budget.limits_price):
         raise ConfigError("training.max_lag: expected 0 where the budget limits tokens or price; limit calls instead")
     if engine.simulated:
-        if not method.learns_from_rewards:
-            raise ConfigError(
-                f"engine=simulated: its policy learns only from rewards, and method={method.name} learns from other "
-                "data; expected engine=transformers"
-            )
+        if model.adapter is not None:
+            raise ConfigError("model.adapter: expected null where a simulated model is trained; set engine.learned")
         return training
     if training.backend == "tinker":
         _check_tinker(training, method, model, engine)

@@ -74,7 +74,8 @@ def with_student(config: RunConfig, directory: RunDirectory, console: Terminal, 
 
 def _kind(config: RunConfig) -> str:
     """Return what makes a model the student: an adapter, or weights of its own."""
-    return "adapter" if config.raw["training"]["weights"] == "lora" else "weights"
+    # A simulated one has no weights: a file stands for the adapter.
+    return "adapter" if config.engine.simulated or config.raw["training"]["weights"] == "lora" else "weights"
 
 
 def _served_as(config: RunConfig, student: Path) -> RunConfig:

@@ -76,10 +76,17 @@ def teacher_composition(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _choose_teacher_engine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the teacher's engine: for `auto` vllm where the run has it, which a plan must know without a GPU, too."""
+    """Return the teacher's engine: for `auto` the run's where its model is simulated, with its settings.
+
+    It is vllm where the run has that, which a plan must know without a GPU, too.
+    """
     own: dict[str, Any] = config["teacher_engine"]
-    runs_vllm = own.get("name") == AUTOMATIC and config["engine"].get("name") == "vllm"
-    return {**own, "name": "vllm"} if runs_vllm else own
+    if own.get("name") != AUTOMATIC:
+        return own
+    engine = config["engine"]
+    if engine.get("name") == "simulated":
+        return dict(engine)
+    return {**own, "name": "vllm"} if engine.get("name") == "vllm" else own
 
 
 def tuning_composition(config: Mapping[str, Any], data: str) -> dict[str, Any]:

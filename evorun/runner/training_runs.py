@@ -5,7 +5,9 @@ from functools import singledispatch
 from pathlib import Path
 
 from evorun.errors import ConfigError, DataError
+from evorun.methods.learning.sft import Sft
 from evorun.models.architecture import read_architecture
+from evorun.models.base import LanguageModel
 from evorun.models.config import EngineConfig, GpuUse, ModelConfig
 from evorun.models.devices import visible_gpus
 from evorun.models.transformers.engine import TransformersConfig
@@ -14,13 +16,17 @@ from evorun.runner.settings import RunConfig
 from evorun.runner.weight_transfers import choose_transfer
 from evorun.runs.directory import RunDirectory
 from evorun.runs.replay import RecordedRun
-from evorun.simulation.simulator import SplitSimulator
+from evorun.simulation.engine import SimulatedConfig
+from evorun.simulation.simulator import SplitSimulator, TaskSimulator
 from evorun.tasks.base import LoadedTask
 from evorun.tasks.capabilities import SupportsRubrics
 from evorun.tasks.opinions import EXPERT
 from evorun.training.config import TrainingConfig
 from evorun.training.policy import Policy
 from evorun.training.reach import describe_short_reach
+from evorun.training.simulated import SimulatedPolicy
+from evorun.training.simulated_tuning import SimulatedTuning, can_grade
+from evorun.training.wire import FineTuning
 
 
 def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | None:
@@ -85,12 +91,68 @@ def open_policy(config: RunConfig, training: TrainingConfig, directory: RunDirec
     )
 
 
+def open_simulated(
+    engine: SimulatedConfig,
+    config: RunConfig,
+    training: TrainingConfig,
+    directory: RunDirectory,
+    base: LanguageModel,
+    loaded: LoadedTask,
+) -> SimulatedPolicy:
+    """Return the simulated policy that the run trains, by rewards or on conversations. base: the untrained model."""
+    name, run, journal = config.model.id, directory.path, directory.journal
+    if config.method.learns_from_rewards:
+        return SimulatedPolicy(name, base, engine, run, journal, training.max_lag)
+    objective = config.method.make_objective(run)
+    assert isinstance(objective, FineTuning)  # noqa: S101 - what learns neither from rewards nor problems is fine-tuned
+    grader = tuning_grader(config, loaded)
+    return SimulatedTuning(
+        name,
+        base,
+        engine,
+        run,
+        journal,
+        objective=objective,
+        seed=config.seed,
+        task=config.task.name,
+        grader=grader,
+    )
+
+
 def simulating(loaded: LoadedTask, training: LoadedTask | None) -> LoadedTask:
     """Return the task with a simulator that also knows the training problems."""
     if training is None:
         return loaded
     ids = frozenset(problem.id for problem in training.problems)
     return dataclasses.replace(loaded, simulator=SplitSimulator(loaded.simulator, training.simulator, ids))
+
+
+def tuning_grader(config: RunConfig, loaded: LoadedTask) -> TaskSimulator:
+    """Return a simulator of the run's problems and, where the task has any, of its training problems."""
+    try:
+        training = config.task.load_training()
+    except (ConfigError, DataError):  # none, or the run is on that split itself
+        return loaded.simulator
+    return simulating(loaded, training).simulator
+
+
+@singledispatch
+def require_gradable(engine: EngineConfig, config: RunConfig, loaded: LoadedTask) -> None:
+    """Raise DataError, naming the line, for a conversation from which the run's simulated model cannot learn."""
+
+
+@require_gradable.register
+def _(engine: SimulatedConfig, config: RunConfig, loaded: LoadedTask) -> None:
+    if not isinstance(config.method, Sft) or engine.data_skill is not None:
+        return
+    grader, data = tuning_grader(config, loaded), config.method.split
+    for conversation in (*data.train, *data.held_out):
+        if not can_grade(conversation, config.task.name, grader):
+            raise DataError(
+                f"{config.method.source}, line {conversation.line}: engine=simulated learns from answers to problems "
+                f"of task={config.task.name}, which it can grade (`evorun traces` exports such), got another "
+                "conversation; set engine.data_skill to the skill that it shows, or use another engine"
+            )
 
 
 def serving(config: RunConfig) -> EngineConfig:

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from msgspec import UNSET
 
 from evorun.errors import EngineError
 from evorun.fields import NonNegativeFloat, PositiveInt
+from evorun.models.adapters import SIMULATED
 from evorun.models.base import Completion, LanguageModel, Reply, Request
 from evorun.models.confidence import confidence_fields, find_end
 from evorun.models.config import EngineConfig, ModelConfig
@@ -62,16 +64,29 @@ class SimulatedConfig(Skill, EngineConfig):
         raise EngineError("engine=simulated needs a task whose simulator it can use")
 
     def open_for(self, model: ModelConfig, simulator: TaskSimulator) -> LanguageModel:
-        """Return a model that answers with the simulator's texts. Raises EngineError when `model` has an adapter."""
-        if model.adapter is not None:
+        """Return a model that answers with the simulator's texts.
+
+        Raises EngineError when `model` has an adapter other than one that a simulated fine-tuning left.
+        """
+        skill = self if model.adapter is None else self._with_adapter(Path(model.adapter).expanduser())
+        answering = simulator.at_random() if model.random else simulator.with_skill(skill)
+        return SimulatedModel(
+            model.id, answering, self.slots, self.seconds_per_token, self.stream, self.confidence_skill
+        )
+
+    def _with_adapter(self, folder: Path) -> "SimulatedConfig":
+        """Return the engine with the skill that an earlier run's updates added. Raises EngineError."""
+        file = folder / SIMULATED
+        if not file.is_file():
             raise EngineError(
                 "model.adapter: engine=simulated has no weights that an adapter could change; set model.adapter=null "
                 "or use another engine"
             )
-        answering = simulator.at_random() if model.random else simulator.with_skill(self)
-        return SimulatedModel(
-            model.id, answering, self.slots, self.seconds_per_token, self.stream, self.confidence_skill
-        )
+        try:
+            gain = float(msgspec.json.decode(file.read_bytes())["learned"])
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+            raise EngineError(f"adapter {folder}: {SIMULATED} cannot be read: {error}; train it again") from error
+        return replace(self, learned=min(1.0, max(-1.0, self.learned + gain)))
 
 
 class SimulatedModel:

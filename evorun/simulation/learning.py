@@ -38,6 +38,16 @@ class Learned(NamedTuple):
             self.weights.updated(list(texts), list(advantages), world.policy_learning_rate),
         )
 
+    def imitated(self, world: World, lead: float, conversations: int) -> "Learned":
+        """Return the policy after a step of fine-tuning.
+
+        lead: by how much the skill that the conversations show exceeds the untrained one on the same problems; below 0
+        if it is less. The policy covers `training_speed` of its own distance to the skill shown, or less of it if there
+        are few conversations (`gradient_noise`).
+        """
+        exact = conversations / (conversations + world.gradient_noise) if conversations else 0.0
+        return self._replace(gain=self.gain + world.training_speed * exact * (lead - self.gain))
+
 
 def variance(advantages: Sequence[float]) -> float:
     """Return the variance of a batch's advantages; 0 for an empty batch."""

@@ -120,11 +120,14 @@ class World(Checked):
     """Maximum gain in the probability of a right answer from updates of the policy; below 0: maximum loss."""
     training_speed: Fraction = 0.1
     """Share of the remaining `training_gain` that an update adds if half of the completions are right and its gradient
-    is exact."""
+    is exact; of a fine-tuning: share of the distance to the skill that its conversations show. 0: no learning."""
     gradient_noise: NonNegativeFloat = 0.0
-    """Number of completions with an advantage at which an update adds half of that. With n of them it adds the share
-    n / (n + gradient_noise), by analogy to the gradient noise scale (McCandlish et al. 2018, section 2.2). 0: every
-    gradient is exact."""
+    """Number of completions with an advantage, or of conversations, at which an update adds half of that. With n of
+    them it adds the share n / (n + gradient_noise), by analogy to the gradient noise scale (McCandlish et al. 2018,
+    section 2.2). 0: every gradient is exact."""
+    data_skill: Fraction | None = None
+    """Skill that conversations show which are about none of the task's problems, so that nobody can grade them; null:
+    they are refused."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,5 +1,6 @@
 """The interface of a task to the simulated world: its simulator knows the right answers and the form of a reply."""
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Protocol, runtime_checkable
 
@@ -40,6 +41,27 @@ class Assesses(Protocol):
         ...
 
 
+SKILLS = tuple(tenths / 10 for tenths in range(11))
+"""Skills at which `GradesResponses.grades_by_skill` has values."""
+
+
+@runtime_checkable
+class GradesResponses(Protocol):
+    """A simulator that grades responses to its problems, its own or a real model's, by the skill that they show."""
+
+    def can_grade(self, problem: str) -> bool:
+        """Return whether it knows a right answer, or answers of several degrees, to the problem with this id."""
+        ...
+
+    def grade_response(self, problem: str, text: str) -> float:
+        """Return how good a response is, in [0, 1]."""
+        ...
+
+    def grades_by_skill(self, problem: str) -> Sequence[float]:
+        """Return the mean grade of responses from scratch at each of `SKILLS`; it never falls."""
+        ...
+
+
 class TaskSimulator(Responder, Protocol):
     """A task's substitute for a model: it has the answers and a skill, but no weights."""
 
@@ -74,3 +96,18 @@ class SplitSimulator:
         trained = request.hints.get("problem") in self._training
         answering = self._trained if trained else self._tested
         return answering.assess(request, text) if isinstance(answering, Assesses) else None
+
+    def can_grade(self, problem: str) -> bool:
+        answering = self._find(problem)
+        return isinstance(answering, GradesResponses) and answering.can_grade(problem)
+
+    def grade_response(self, problem: str, text: str) -> float:
+        return float(self._find(problem).grade_response(problem, text))
+
+    def grades_by_skill(self, problem: str) -> Sequence[float]:
+        grades: Sequence[float] = self._find(problem).grades_by_skill(problem)
+        return grades
+
+    def _find(self, problem: str) -> Any:
+        """Return the simulator that knows a problem."""
+        return self._trained if problem in self._training else self._tested

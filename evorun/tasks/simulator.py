@@ -22,7 +22,7 @@ from evorun.runs.scores import primary_score
 from evorun.runs.streams import stream
 from evorun.simulation.reflection import reflect
 from evorun.simulation.reviewing import EVALUATIONS, META_ROLES, refine_rubric, score_response, simulate_evaluation
-from evorun.simulation.simulator import Filler
+from evorun.simulation.simulator import SKILLS, Filler
 from evorun.simulation.skill import DEFAULT_SKILL, Skill
 from evorun.simulation.writing import Weights
 from evorun.tasks.base import Problem, Row
@@ -146,6 +146,19 @@ class TextSimulator:
         if not self._in_degrees or not self._scale(problem).values:
             return float(self.is_right(problem, answer))
         return self._scale(problem).share(self.value(problem, answer))
+
+    def can_grade(self, problem: str) -> bool:
+        row = self._rows.get(problem)
+        if row is None or self._task.graded_by_opinion:
+            return False
+        return bool(self._scale(row.problem).values) if self._in_degrees else row.answer is not None
+
+    def grade_response(self, problem: str, text: str) -> float:
+        own = self._rows[problem].problem
+        return self.degree(own, self._task.parse(own, text).answer)
+
+    def grades_by_skill(self, problem: str) -> Sequence[float]:
+        return SKILLS  # which are mean degrees
 
     def find_lack_of_skill(self, problems: Sequence[Problem]) -> str | None:
         """Return a warning if its answers, scored by degrees, are worse than random ones or better than its skill."""

@@ -52,6 +52,18 @@ class TrainedPolicy(Protocol):
         ...
 
 
+class FineTunedPolicy(TrainedPolicy, Protocol):
+    """A policy that learns from conversations instead of completions."""
+
+    async def evaluate(self) -> dict[str, float]:
+        """Return the numbers of conversations and the loss on those held out, if there are any and it has a loss."""
+        ...
+
+    async def train_step(self, step: int) -> dict[str, float]:
+        """Make a step on the next conversations; return its figures."""
+        ...
+
+
 class UpdatesByStep:
     """The issued updates by step: a call gets the weights of its step, whenever it comes."""
 

@@ -16,12 +16,16 @@ from evorun.runs.records import complete_lines
 ROLES = ("system", "user", "assistant", "tool")
 
 
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+class Conversation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A conversation with at least one answer of the assistant, as a run stores it."""
 
     line: int
     """Line number in the source file."""
     messages: tuple[Message, ...]
+    problem: str | None = None
+    """Id of the problem that its last answer is a response to, where the file names one; `task` the same. Only a
+    simulated model reads them."""
+    task: str | None = None
 
 
 class Split(NamedTuple):
@@ -62,7 +66,8 @@ def read_split(file: Path, *, limit: int | None, held_out: float) -> Split:
             empty += 1
             continue
         messages = tuple(Message(role=cast(Role, turn.role), content=turn.content) for turn in read.messages)
-        conversations.append(Conversation(line=number, messages=messages))
+        problem, task = _decode_name(read.problem), _decode_name(read.task)
+        conversations.append(Conversation(line=number, messages=messages, problem=problem, task=task))
         topics.append(_topic(read))
     if not conversations:
         but = f" but {empty} with an empty answer" if empty else ""
@@ -114,6 +119,12 @@ def _decode(line: bytes, where: str) -> _Line:
     if "user" not in roles[: roles.index("assistant")]:
         raise DataError(f"{where}: expected a prompt of the user before the first answer, got none")
     return read
+
+
+def _decode_name(value: msgspec.Raw) -> str | None:
+    """Return a string; None for anything else."""
+    name = msgspec.json.decode(value)
+    return name if isinstance(name, str) else None
 
 
 def _topic(read: _Line) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from evorun.models.adapters import ModelUnderAdapter
+from evorun.models.adapters import SIMULATED, ModelUnderAdapter
 from evorun.models.base import LanguageModel, Reply, Request, Trained
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import digest_request
@@ -24,7 +24,7 @@ from evorun.training.policy import KEPT
 from evorun.training.updates import update_key
 from evorun.training.wire import Figures, Row, Train, encode
 
-LEARNED = "simulated_policy.json"
+LEARNED = SIMULATED
 """File in artifacts/ in place of an adapter. It holds the number of updates, their total gain in skill, and a writer's
 probabilities of a sentence to the point and of exploiting a loophole, also by kind and after each update."""
 

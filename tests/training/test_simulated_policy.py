@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from building import composed, make_config
-from evorun.errors import ConfigError
 from evorun.models import Message, Request
 from evorun.models.config import ModelConfig
 from evorun.runner.settings import check
@@ -225,10 +224,3 @@ def test_calls_for_a_steps_weights_wait_for_its_update_and_others_do_not(tmp_pat
     assert moments["of step 0"] == moments["reference"] == 1
     assert moments["update"] <= moments["of step 1"]
     assert moments["update"] >= 10
-
-
-def test_fine_tuning_has_nothing_to_learn_from(tmp_path: Path) -> None:
-    data = tmp_path / "data.jsonl"
-    data.touch()
-    with pytest.raises(ConfigError, match=r"^engine=simulated: its policy learns only from rewards, and method=sft"):
-        check(composed("method=sft", "engine=simulated", f"method.data={data}"))

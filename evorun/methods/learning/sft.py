@@ -27,8 +27,8 @@ from evorun.runs.schema import STEPS
 from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import SupportsGeneration
 from evorun.traces import simulated_runs
+from evorun.training.base import FineTunedPolicy
 from evorun.training.conversations import Conversation, Split, count_examples, read_split
-from evorun.training.policy import Policy
 from evorun.training.wire import FineTuning
 
 TRAIN, HELD_OUT = "train.jsonl", "held_out.jsonl"
@@ -71,15 +71,15 @@ class Sft(DatasetLevel):
         return None
 
     def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
-        _ = self._split  # reading it raises DataError before any model is loaded
+        _ = self.split  # reading it raises DataError before any model is loaded
 
     def warnings(self, calls: int | None) -> list[str]:
-        lines, empty = [], self._split.empty
+        lines, empty = [], self.split.empty
         if empty:
-            lines.append(f"{self._source}: conversations with an empty answer are left out: {empty}")
+            lines.append(f"{self.source}: conversations with an empty answer are left out: {empty}")
         if simulated := simulated_runs(self._file):
             lines.append(
-                f"{self._source}: from simulated models, so no language model wrote them: {', '.join(simulated)}"
+                f"{self.source}: from simulated models, so no language model wrote them: {', '.join(simulated)}"
             )
         return lines
 
@@ -88,11 +88,11 @@ class Sft(DatasetLevel):
 
         Raises DataError for unusable training data, RunDirectoryError when existing copies differ.
         """
-        split = self._split
+        split = self.split
         return FineTuning(
             train=str(self._copy(run, TRAIN, split.train)),
             held_out=str(self._copy(run, HELD_OUT, split.held_out)) if split.held_out else None,
-            source=self._source,
+            source=self.source,
             epochs=self.config.epochs,
             batch=self.config.batch,
             max_length=self.config.max_length,
@@ -101,14 +101,14 @@ class Sft(DatasetLevel):
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
         """Measure the loss and evaluate, before training and every few steps; save the weights in artifacts/."""
         evaluations = Evaluations(ctx, self.config)
-        policy = cast(Policy, ctx.policy)  # a simulated policy learns only from rewards and is rejected earlier
+        policy = cast(FineTunedPolicy, ctx.policy)
         # Before the first step: the untrained loss, and the number of conversations, which decides that of the steps.
         data = await policy.evaluate()
         steps = math.ceil(count_examples(int(data["conversations"]), self.config.epochs) / self.config.batch)
         cut, dropped = int(data["cut"]), int(data["dropped"])
         if cut or dropped:
             ctx.warn(
-                f"{self._source}: longer than {self.config.max_length} tokens (method.max_length) or than the model's "
+                f"{self.source}: longer than {self.config.max_length} tokens (method.max_length) or than the model's "
                 f"context: conversations that are cut: {cut}; dropped, since no answer begins in time: {dropped}"
             )
         ctx.record(0, {STEPS: float(steps), **_with_perplexity(data)})
@@ -130,13 +130,15 @@ class Sft(DatasetLevel):
                 yield await evaluations.evaluate(step)
 
     @cached_property
-    def _split(self) -> Split:
+    def split(self) -> Split:
+        """The conversations. Raises DataError."""
         if self.config.data is None:
             raise ConfigError("method.data: expected a file of conversations, got null; set method.data=FILE")
         return read_split(self._file, limit=self.config.limit, held_out=self.config.held_out)
 
     @property
-    def _source(self) -> str:
+    def source(self) -> str:
+        """The file of the conversations, as the program shows it."""
         return display(self._file)
 
     @property
@@ -151,7 +153,7 @@ class Sft(DatasetLevel):
             # A resumed run must train on its original data; a changed source would mix two data sets.
             if file.read_bytes() != content:
                 raise RunDirectoryError(
-                    f"{display(file)} differs from {self._source} as it is now; restore that file, or start a new run"
+                    f"{display(file)} differs from {self.source} as it is now; restore that file, or start a new run"
                 )
             return file
         try:

@@ -191,6 +191,11 @@ class SolvedGraph(SolvedPuzzle):
             [(right[v] if repaired[v] else color) if wrong[v] else slipped[v] for v, color in enumerate(child)]
         )
 
+    def share_right(self, answer: str) -> float:
+        # By the known names: renamed to fit best, a colouring at random agrees as much as one of some skill.
+        same = sum(known == color for known, color in zip(self._known, parse_coloring(answer), strict=True))
+        return same / len(self._known)
+
     def _with_slips(self, coloring: Coloring, probability: float, rng: np.random.Generator) -> list[int]:
         """Return a colouring in which each vertex gets another colour with the given probability."""
         slipped = list(coloring)

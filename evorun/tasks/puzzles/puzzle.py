@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,8 +12,9 @@ import numpy as np
 from evorun.models.base import Request
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
+from evorun.runs.streams import stream
 from evorun.simulation.reviewing import score_response
-from evorun.simulation.simulator import Filler
+from evorun.simulation.simulator import SKILLS, Filler
 from evorun.tasks.base import Demonstration, DrawHelp, Grade, Problem, Prompt, Row, Tools
 from evorun.tasks.capabilities import Diagnosis, Verification
 from evorun.tasks.clauses import is_supposed
@@ -209,6 +210,10 @@ _SLIP_SHARE = 0.1
 _REPAIR_SHARE = 0.25
 
 
+# Answers from scratch to a puzzle at each of `SKILLS` (ours)
+_DRAWS = 20
+
+
 class SolvedPuzzle(ABC):
     """A problem with a solution, as a simulated model solves it. A decision is a cell, a vertex or a stop."""
 
@@ -231,6 +236,26 @@ class SolvedPuzzle(ABC):
         Where they differ, a decision comes from a right one with probability `choice`. Then each wrong decision is
         repaired with probability `repair`, and each right one is lost with probability `slip`.
         """
+
+    @abstractmethod
+    def share_right(self, answer: str) -> float:
+        """Return the share of its decisions in which an answer agrees with the solution, in [0, 1]."""
+
+    def agreement(self, answer: str | None) -> float:
+        """Return `share_right`; 1 for another solution as good as the known one, 0 for no answer."""
+        if answer is None:
+            return 0.0
+        return 1.0 if self.fitness(answer) >= self.fitness(self._solution) else self.share_right(answer)
+
+    @cached_property
+    def agreement_by_skill(self) -> Sequence[float]:
+        """The mean agreement of answers from scratch, at each of `SKILLS`; it never falls.
+
+        It is more than the skill: any two tours have edges in common, and a puzzle may have several solutions.
+        """
+        rng = stream(0, "agreement by skill", self._problem.id)
+        means = [np.mean([self.agreement(self.attempt(skill, rng)) for _ in range(_DRAWS)]) for skill in SKILLS]
+        return tuple(np.maximum.accumulate(means).tolist())
 
     def fitness(self, answer: str | None) -> float:
         """Return the penalised score, in [0, 100]."""
@@ -297,3 +322,12 @@ class PuzzleSimulator(TextSimulator):
     def value(self, problem: Problem, answer: str | None) -> float:
         # Below every readable answer, whose penalised score is at least 0.
         return -1.0 if answer is None else self._puzzles[problem.id].fitness(answer)
+
+    def can_grade(self, problem: str) -> bool:
+        return problem in self._puzzles
+
+    def grade_response(self, problem: str, text: str) -> float:
+        return self._puzzles[problem].agreement(self._task.parse(self._rows[problem].problem, text).answer)
+
+    def grades_by_skill(self, problem: str) -> Sequence[float]:
+        return self._puzzles[problem].agreement_by_skill

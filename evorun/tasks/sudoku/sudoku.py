@@ -132,6 +132,10 @@ class SolvedSudoku(SolvedPuzzle):
                 cells[cell] = wrong[int(pick * len(wrong))]
         return join_cells(cells, self._size)
 
+    def share_right(self, answer: str) -> float:
+        cells = read_cells(answer)
+        return sum(cells[cell] == self._right[cell] for cell in self._empty) / max(1, len(self._empty))
+
     def _draw_wrong_number(self, cell: int, rng: np.random.Generator) -> str:
         """Return another number in 1..n than the right one."""
         number = 1 + int(rng.integers(self._size - 1))

@@ -190,6 +190,12 @@ class SolvedTour(SolvedPuzzle):
             _reverse_or_swap(route, rng)
         return format_route(route)
 
+    def share_right(self, answer: str) -> float:
+        """Return the share of the known route's edges that a route has, in either direction."""
+        route = parse_route(answer)
+        edges = {frozenset(edge) for edge in pairwise(route)}
+        return sum(frozenset(edge) in edges for edge in pairwise(self._route)) / (len(self._route) - 1)
+
     def _adopt(self, tour: list[int], here: int, there: int) -> None:
         """Make two cities neighbours on a tour, given as a cycle, where the second rightly follows the first.
 

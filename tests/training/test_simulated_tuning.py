@@ -1,0 +1,228 @@
+"""The fine-tuning of a simulated model: it imitates what it is shown, good or bad, and as much after a kill."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from building import composed, make_config
+from evorun.errors import ConfigError, DataError, EngineError
+from evorun.models.base import Message, Request
+from evorun.models.config import ModelConfig
+from evorun.runner.experiment import run_experiment
+from evorun.runner.settings import check
+from evorun.runs.journal import Journal
+from evorun.runs.terminal import Terminal
+from evorun.simulation.simulator import SKILLS
+from evorun.simulation.skill import Skill
+from evorun.testing.runs import COMPLETED, Run, carry_out
+from evorun.training.simulated_tuning import SimulatedTuning
+from evorun.training.wire import FineTuning
+from killed_runs import check_killed_run
+
+
+class Teacher:
+    """Grades a response by its text, a number; one from scratch has the grade (1 + skill) / 2 on average."""
+
+    respond: Any = None
+    with_skill = at_random = lambda self, *_: self
+
+    def can_grade(self, problem: str) -> bool:
+        return problem.startswith("p")
+
+    def grade_response(self, problem: str, text: str) -> float:
+        return float(text)
+
+    def grades_by_skill(self, problem: str) -> Sequence[float]:
+        return [(1 + skill) / 2 for skill in SKILLS]
+
+
+def tuning(folder: Path, answers: Sequence[tuple[str | None, str]], **engine: Any) -> SimulatedTuning:
+    """Return a model, skilled 0.35, that is tuned on answers to problems, in batches of 2."""
+    folder.mkdir(exist_ok=True)
+    lines = [
+        {
+            "line": number,
+            "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": text}],
+            **({} if problem is None else {"problem": problem, "task": "t"}),
+        }
+        for number, (problem, text) in enumerate(answers, start=1)
+    ]
+    (folder / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    config = make_config("engine", "simulated", skill=0.35, spread=0.0, **engine)
+    base = config.open_for(ModelConfig(name="m", id="m"), Teacher())
+    data = str(folder / "train.jsonl")
+    objective = FineTuning(train=data, held_out=None, source=data, epochs=1.0, batch=2, max_length=9)
+    journal = Journal(folder / "journal.sqlite")
+    return SimulatedTuning("m", base, config, folder, journal, objective=objective, seed=0, task="t", grader=Teacher())
+
+
+FAST = {"training_speed": 0.5, "gradient_noise": 6}
+"""A full batch of 2 covers 0.5 * 2 / 8 of the distance."""
+
+
+async def gains(model: SimulatedTuning, steps: int) -> list[float]:
+    return [(await model.train_step(step))["skill_gain"] for step in range(1, steps + 1)]
+
+
+async def test_a_step_covers_a_share_of_the_distance_to_the_skill_that_its_conversations_show(tmp_path: Path) -> None:
+    good = tuning(
+        tmp_path / "good", [("p1", "0.95"), ("p2", "0.9"), ("p3", "0.95"), ("p4", "0.9"), ("p5", "0.925")], **FAST
+    )
+    assert (await good.evaluate())["data_skill"] == pytest.approx(2 * 0.925 - 1)
+    first = await good.train_step(1)
+    assert first["skill_gain"] == pytest.approx((first["data_skill"] - 0.35) / 8)
+    second = await good.train_step(2)
+    gain = first["skill_gain"] + (second["data_skill"] - 0.35 - first["skill_gain"]) / 8
+    assert second["skill_gain"] == pytest.approx(gain)
+    last = await good.train_step(3)  # a batch of one: 0.5 * 1 / 7
+    assert last["skill_gain"] == pytest.approx(gain + (last["data_skill"] - 0.35 - gain) / 14)
+    exported = json.loads(((await good.export()) / "simulated_policy.json").read_bytes())
+    assert exported == {"simulated": True, "model": "m", "updates": 3, "learned": last["skill_gain"]}
+
+
+async def test_bad_data_make_it_worse_equal_data_leave_it_and_a_speed_of_0_changes_nothing(tmp_path: Path) -> None:
+    bad = [("p1", "0.55"), ("p2", "0.55"), ("p3", "0.55"), ("p4", "0.55")]
+    expected = [-0.25 / 8, -0.25 / 8 - 0.25 * 7 / 64]
+    assert await gains(tuning(tmp_path / "bad", bad, **FAST), 2) == pytest.approx(expected)
+    equal = [("p1", "0.675"), ("p2", "0.675"), ("p3", "0.675"), ("p4", "0.675")]
+    assert await gains(tuning(tmp_path / "equal", equal, **FAST), 2) == pytest.approx([0.0, 0.0])
+    assert await gains(tuning(tmp_path / "off", bad, training_speed=0.0), 2) == [0.0, 0.0]
+
+
+async def test_its_own_skill_is_that_on_the_same_problems(tmp_path: Path) -> None:
+    hard = tuning(tmp_path / "hard", [("p1", "0.575"), ("p2", "0.575")], skills={"p1": 0.1, "p2": 0.1}, **FAST)
+    assert await gains(hard, 1) == pytest.approx([0.05 / 8])  # shown 0.15, of which it has 0.1
+    learned = tuning(tmp_path / "learned", [("p1", "0.725"), ("p2", "0.725")], learned=0.1, **FAST)
+    assert await gains(learned, 1) == pytest.approx([0.0])
+
+
+async def test_what_nobody_can_grade_shows_the_skill_that_is_set(tmp_path: Path) -> None:
+    mixed = [("p1", "0.75"), (None, "what"), ("other", "ever")]
+    data = tuning(tmp_path / "mixed", mixed, data_skill=0.2)
+    assert (await data.evaluate())["data_skill"] == pytest.approx((0.5 + 0.2 + 0.2) / 3)
+
+
+@pytest.mark.parametrize("task", ["sudoku", "graph_coloring", "tsp"])
+def test_answers_from_scratch_show_their_skill(task: str) -> None:
+    loaded = check(composed(f"task={task}", "method=zero_shot", "engine=simulated", "task.instances=12")).task.load()
+    simulator: Any = loaded.simulator
+    for skill in (0.1, 0.35, 0.8):
+        model = simulator.with_skill(Skill(skill=skill, malformed=0.0, mean_tokens=5))
+        rng, grades = np.random.default_rng(0), []
+        for problem in loaded.problems:
+            prompt = loaded.task.generation_prompt(problem)  # type: ignore[attr-defined]
+            request = Request(messages=prompt.messages, hints=prompt.hints)
+            grades += [simulator.grade_response(problem.id, model.respond(request, rng)) for _ in range(8)]
+        by_skill = np.mean([simulator.grades_by_skill(problem.id) for problem in loaded.problems], axis=0)
+        assert np.interp(np.mean(grades), by_skill, SKILLS) == pytest.approx(skill, abs=0.08)
+    first = loaded.problems[0]
+    solution = simulator.reply(first, loaded.answers[first.id], "")
+    assert simulator.grade_response(first.id, solution) == 1
+    assert simulator.grade_response(first.id, "It cannot be done.") == 0
+
+
+SMALL = (
+    *("method=sft", "engine=simulated", "task=arithmetic", "task.test_problems=3", "method.held_out=0.2"),
+    *("method.epochs=1", "method.batch=4", "method.eval_every=2", "method.eval_samples=1", "evorun.progress=off"),
+)
+
+
+def write_data(file: Path, answer: str | None = None) -> Path:
+    """Write a conversation with the right answer, or this one, about each of 20 training problems."""
+    training = check(composed(*SMALL, "method.data=x")).task.load_training()
+    lines = []
+    for problem in training.problems[:20]:
+        text = training.task.write(problem, answer or training.answers[problem.id])  # type: ignore[attr-defined]
+        chat = [Message(role="user", content="?"), Message(role="assistant", content=text)]
+        lines.append(json.dumps({"messages": chat, "problem": problem.id, "task": "arithmetic"}) + "\n")
+    file.write_text("".join(lines))
+    return file
+
+
+def train(folder: Path, data: Path, *overrides: str, **stop: int) -> Run:
+    return carry_out(check(composed(*SMALL, f"method.data={data}", *overrides)), folder, **stop)
+
+
+def learned(run: Path) -> float:
+    return float(json.loads((run / "artifacts" / "adapter" / "simulated_policy.json").read_bytes())["learned"])
+
+
+def test_a_run_learns_from_a_file_and_a_replay_is_the_same(tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data.jsonl")
+    whole = train(tmp_path / "whole", data)
+    assert whole.outcome == COMPLETED
+    assert whole.json("manifest.json")["simulated"] is True
+    figures = [record["figures"] for record in whole.records("training")]
+    assert figures[0] == {"steps": 4, "conversations": 16, "held_out": 4, "cut": 0, "dropped": 0, "data_skill": 1}
+    assert {record["step"] for record in whole.records("steps")} == {0, 2, 4}
+    assert learned(whole.path) > 0
+    replayed = train(tmp_path / "replayed", data, "engine=replay", f"engine.run={whole.path}")
+    assert replayed.outcome == COMPLETED
+    assert replayed.files() == whole.files()
+
+
+def test_a_killed_run_leaves_what_an_undisturbed_one_leaves(tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data.jsonl", "no idea")
+    check_killed_run([*SMALL, f"method.data={data}", "engine.seconds_per_update=0.3"], tmp_path, "|update|2")
+    assert learned(tmp_path / "killed") == learned(tmp_path / "whole") < 0
+
+
+def test_conversations_that_it_cannot_grade_are_one_line(tmp_path: Path) -> None:
+    data = tmp_path / "mine.jsonl"
+    chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+    data.write_text((json.dumps({"messages": chat, "problem": "mine"}) + "\n") * 2)
+    with pytest.raises(
+        DataError, match=r"mine.jsonl, line 1: engine=simulated learns from .*engine.data_skill"
+    ) as error:
+        train(tmp_path / "run", data, "method.held_out=0")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+    assert train(tmp_path / "run", data, "method.held_out=0", "engine.data_skill=0.1").outcome == COMPLETED
+    assert learned(tmp_path / "run") < 0
+
+
+LAFT = (
+    *("experiment=laft/sudoku", "engine=simulated", "student=laft", "task.instances=20", "task.training_instances=3"),
+    *("budget=lyria_5x5", "student.teaching.population=4", "student.teaching.generations=3", "evorun.progress=off"),
+    *("student.tuning.batch=2", "engine.training_speed=0.5", "engine.gradient_noise=0"),
+)
+
+
+@pytest.mark.parametrize(("teacher", "better"), [("0.9", True), ("0.02", False)])
+def test_a_student_becomes_better_or_worse_with_its_teacher(tmp_path: Path, teacher: str, better: bool) -> None:
+    words = (*LAFT, "teacher_engine=simulated", f"teacher_engine.skill={teacher}", f"run.stages={tmp_path}/stages")
+    config = check(composed("method=zero_shot", *words))
+    outcome = run_experiment(config, tmp_path / "run", ["evorun"], Terminal(quiet=True))
+    assert outcome == COMPLETED
+    run = Run(tmp_path / "run", outcome, [])
+    manifest = run.json("manifest.json")
+    assert manifest["simulated"] is manifest["stages"]["teacher"]["simulated"] is True
+    gain = learned(Path(manifest["stages"]["student"]["folder"]))
+    assert (gain > 0.2) if better else (gain < -0.2)
+    # The run is made with the skill that the file holds.
+    alone = carry_out(
+        check(composed(*LAFT[:2], "student=none", "method=zero_shot", "task.instances=20", f"engine.learned={gain}")),
+        tmp_path / "alone",
+    )
+    answers = [[record["answer"] for record in one.records("predictions")] for one in (run, alone)]
+    assert answers[0] == answers[1]
+
+
+def test_a_teacher_without_an_engine_of_its_own_is_as_skilled_as_its_student() -> None:
+    from evorun.runner.student import teacher_composition
+
+    composition = teacher_composition(composed(*LAFT, "method=zero_shot", "engine.skill=0.6"))
+    assert (composition["engine"]["name"], composition["engine"]["skill"]) == ("simulated", 0.6)
+
+
+def test_an_adapter_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "simulated_policy.json").write_text("{}")
+    model = ModelConfig(name="m", id="m", adapter=str(tmp_path))
+    with pytest.raises(EngineError, match=r"simulated_policy.json cannot be read: 'learned'; train it again$"):
+        make_config("engine", "simulated").open_for(model, Teacher())
+    with pytest.raises(ConfigError, match=r"^model.adapter: expected null where a simulated model is trained"):
+        check(composed("method=sft", "engine=simulated", "method.data=x", f"model.adapter={tmp_path}"))
