@@ -1,5 +1,6 @@
 """LAFT's experiments beside the paper: Tables 2 to 4 copied by hand, and what section 5.3 says of them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ import yaml
 from building import composed
 from evorun.cli.groups import config_folder
 from evorun.runner.settings import check
+
+ROOT = Path(__file__).parents[1]
 
 TABLES: dict[str, dict[tuple[str, str], tuple[int, float]]] = {
     # (student, method) -> (CR in percent, PS)
@@ -74,6 +77,14 @@ def test_a_sweep_has_every_row(task: str) -> None:
     swept = yaml.safe_load((config_folder() / "experiment" / "laft" / f"{task}.yaml").read_text())["hydra"]
     students, methods = (swept["sweeper"]["params"][key].split(",") for key in ("student", "method"))
     assert set(TABLES[task]) <= {(student, method) for student in students for method in methods}
+
+
+def test_the_page_has_the_tables() -> None:
+    page = (ROOT / "docs" / "papers" / "lyria.md").read_text()
+    rows = [line.strip("| ").replace("`", "").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    shown = {(row[0], row[1]): list(map(float, row[2:])) for row in rows if len(row) == 8 and row[1] != "method="}
+    tables = TABLES.values()
+    assert shown == {row: [number for table in tables for number in table[row]] for row in TABLES["sudoku"]}
 
 
 SECTION_5_3: tuple[tuple[str, tuple[str, str], float, float, float], ...] = (
