@@ -203,13 +203,36 @@ def test_a_replay_of_a_compared_run_is_no_second_sample(tmp_path: Path) -> None:
     first, other = write_method(tmp_path / "first", GOOD), write_method(tmp_path / "other", FAIR, method="other")
     config = {"method": {"name": "zero_shot"}, "seed": 0, "engine": {"name": "replay", "run": str(first)}}
     again = write_method(tmp_path / "again", GOOD, config=config)
-    said = "which is compared, too: it is no second sample."
+    said = "A replay of a run that is compared, too: it is no second sample."
     comparison = compare([first, other, again])
     names = {run.outcome.run_dir.name: run.name for run in comparison.runs}
-    assert f"{names['again']}: A replay of {names['first']}, {said}" in comparison.warnings
+    assert f"{names['again']}: {said}" in comparison.warnings
     assert [pair.name for pair in comparison.pairs.main_pairs] == [names["other"]]
     assert _reasons(comparison) == {names["again"]: "a replay of a run that is compared, too"}
     assert not any(said in line for line in compare([other, again]).warnings)
+
+
+def test_a_replay_by_a_changed_grader_is_compared_and_says_so(tmp_path: Path) -> None:
+    """Its answers are the recorded ones; what they score is not."""
+
+    def plugins(digest: str) -> dict[str, Any]:
+        return {"task": {"package": "mine", "version": "1", "module": "mine", "digest": digest}}
+
+    first = [write_method(tmp_path / m, GOOD, method=m, task="mine", plugins=plugins("1" * 12)) for m in ("a", "b")]
+    again = []
+    for run, outcomes in zip(first, (GOOD, POOR), strict=True):
+        config = {"method": {"name": run.name}, "seed": 0, "engine": {"name": "replay", "run": str(run)}}
+        given: dict[str, Any] = {"method": run.name, "task": "mine", "config": config, "plugins": plugins("2" * 12)}
+        again.append(write_method(tmp_path / f"{run.name}_again", outcomes, **given))
+    said = "A replay by code that has changed since the recorded run: task=mine."
+    assert compare(again).warnings == [said]
+    both = compare([*first, *again])
+    assert sum(said in line for line in both.warnings) == 1
+    assert len(both.pairs.pairs) == 2  # within each version of the grader
+    extension = {"verb": "extend", "run": str(first[0]), "at": None, "effects": 1, "calls": 1}
+    edit_manifest(first[0], origin={**extension, "changes": ["task.strict: None -> True", "budget.calls: 1 -> 2"]})
+    said = "An extension with other settings of the task: task.strict: None -> True."
+    assert any(line.endswith(said) for line in compare(first).warnings)
 
 
 def test_an_unfinished_run_is_paired_on_what_both_have_ended_and_says_so(tmp_path: Path) -> None:

@@ -352,7 +352,7 @@ def _describe_changed_code(arms: Sequence[Arm]) -> list[str]:
 def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
     """Return the runs' warnings, each once, with the names of the runs that it concerns unless it concerns all."""
     holders: dict[str, set[str]] = defaultdict(set)
-    originals: dict[Path | None, str] = {run.outcome.run_dir.resolve(): run.name for arm in arms for run in arm.runs}
+    originals = {run.outcome.run_dir.resolve() for arm in arms for run in arm.runs}
     # what a simulated model gains by training is another setting's
     several_searches = len({arm.method for arm in arms if not arm.runs[0].outcome.trained}) > 1
     for run in (run for arm in arms for run in arm.runs):
@@ -376,9 +376,8 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
                     continue
                 line += _describe_simulated_order(arms) if several_searches else ""
             holders[line].add(run.name)
-        repeated = originals.get(run.recording)
-        if repeated is not None:
-            holders[f"A replay of {repeated}, which is compared, too: it is no second sample."].add(run.name)
+        if run.recording in originals:
+            holders["A replay of a run that is compared, too: it is no second sample."].add(run.name)
     everyone = {run.name for arm in [arm for arm in arms if not arm.is_baseline] or arms for run in arm.runs}
     return [
         line if runs >= everyone else f"{'; '.join(_name_runs(arms, runs))}: {line}" for line, runs in holders.items()

@@ -95,9 +95,12 @@ def make_groups(runs: Sequence[Run], against: Run | None) -> Groups:
 
 
 def _is_repeated(run: Run, runs: Sequence[Run]) -> bool:
-    """Tell whether a run replays another one with the same settings."""
+    """Tell whether a run replays another one with the same settings and the same grader."""
     return run.recording is not None and any(
-        run.recording == other.outcome.run_dir.resolve() and same_settings(run, other) for other in runs
+        run.recording == other.outcome.run_dir.resolve()
+        and same_settings(run, other)
+        and get_grading_code(run.manifest) == get_grading_code(other.manifest)
+        for other in runs
     )
 
 
