@@ -326,5 +326,6 @@ def _(engine: SimulatedConfig, model: ModelConfig, method: Method, loaded: Loade
         return None
     return (
         f"engine.skill={engine.skill:g} and engine.improvement={engine.improvement:g} add up to {together:g}, so that "
-        f"evolved answers soon have no errors. For a comparison, set engine.improvement below {1 - engine.skill:.2g}"
+        "answers in view of right ones alone have no errors. For a comparison, set engine.improvement below "
+        f"{1 - engine.skill:.2g}"
     )

@@ -92,7 +92,7 @@ def test_a_method_can_be_named_as_the_reference(three: list[Path]) -> None:
     with pytest.raises(ConfigError, match=r"or duel_evolve; gepa; zero_shot, got lyria$"):
         compare(three, against="lyria")
     two_ways = [three[0], three[2], write_method(three[0].parent / "n", GOOD, method="gepa", config={"n": 2})]
-    with pytest.raises(ConfigError, match=r"or gepa, .*; gepa, .*; zero_shot, got gepa$"):
+    with pytest.raises(ConfigError, match=r"or gepa, .*; gepa, .*; zero_shot, got gepa, which several rows have; "):
         compare(two_ways, against="gepa")
 
 
@@ -104,7 +104,7 @@ def test_the_reference_can_be_named(three: list[Path]) -> None:
         "duel_evolve": pytest.approx(0.2),
         "zero_shot": pytest.approx(-0.3),
     }
-    with pytest.raises(ConfigError, match="expected one of the compared runs"):
+    with pytest.raises(ConfigError, match=r"expected one of the compared runs.*fair$"):
         compare(three[:2], against=three[2])
 
 

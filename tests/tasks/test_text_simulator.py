@@ -372,8 +372,9 @@ def test_a_line_tells_that_answers_in_view_of_right_ones_have_no_errors(
     engine = SimulatedConfig(name="simulated", skill=skill, improvement=0.6)
     model = ModelConfig(name="m", id="m")
     assert find_unfit_skill(engine, model, chosen, loaded) == (
-        f"engine.skill={skill:g} and engine.improvement=0.6 add up to {skill + 0.6:g}, so that evolved "
-        f"answers soon have no errors. For a comparison, set engine.improvement below {1 - skill:g}"
+        f"engine.skill={skill:g} and engine.improvement=0.6 add up to {skill + 0.6:g}, so that "
+        "answers in view of right ones alone have no errors. For a comparison, set engine.improvement below "
+        f"{1 - skill:g}"
         if told
         else None
     )

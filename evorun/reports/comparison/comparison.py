@@ -293,9 +293,11 @@ def _find_reference(arms: Sequence[Arm], against: Path | str) -> Run:
     # of a method with several settings, the name alone does not say which; a row for each task is one method
     if found and len({run.manifest.task for run in found}) == len(found):
         return found[0]
+    given = display(against) if isinstance(against, Path) else against
+    several = ", which several rows have; a name serves all tasks where each has one such row" if found else ""
     raise ConfigError(
         f"--against: expected one of the compared runs, by its folder, or {'; '.join(arm.name for arm in arms)}, got "
-        f"{display(against) if isinstance(against, Path) else against}"
+        f"{given}{several}"
     )
 
 
