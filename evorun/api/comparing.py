@@ -121,6 +121,8 @@ class Comparison:
     """The primary score of each method with its settings by stratum."""
     pairs = TableOf("pairs")
     """The differences from the reference on the same problems: intervals, p and p by Holm."""
+    strata_pairs = TableOf("strata_pairs")
+    """The same on the problems of each stratum alone, which is exploratory; empty without several strata."""
 
     def get_columns(self, name: str) -> Columns:
         """Return the columns of a table by name."""

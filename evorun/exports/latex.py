@@ -104,7 +104,8 @@ def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
     if comparison.strata:
         strata = tables.make_strata_table(comparison, rows, with_intervals=True)
         bracketed = any("[" in str(cell) for row in strata.rows for cell in row[1:])
-        yield _Part("strata", f"{primary} by stratum{', with 95 % intervals' if bracketed else ''}.", "", strata)
+        caption = f"{primary} by stratum{', with 95 % intervals' if bracketed else ''}."
+        yield _Part("strata", caption, notes.strata_note(comparison), strata)
     yield _Part("reported-strata", "reported by stratum.", "", tables.make_reported_strata_table(comparison))
     yield _Part("reported-steps", "reported by training step.", "", tables.make_reported_steps_table(comparison))
     findings = " ".join([notes.pairs_note(comparison), *map(describe_finding, pairs.main_pairs)])
@@ -112,6 +113,10 @@ def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
     yield _Part("pairs", f"{against}. {adjusted}", findings, tables.make_pairs_table(pairs.main_pairs))
     score_pairs = tables.make_score_pairs_table(pairs.main_pairs, comparison.omitted_scores)
     yield _Part("score-pairs", f"{against}: scores.", notes.SCORE_PAIRS_NOTE, score_pairs)
+    if comparison.strata_pairs:
+        by_stratum = tables.make_strata_pairs_table(comparison.strata_pairs)
+        about = notes.strata_pairs_note(comparison)
+        yield _Part("strata-pairs", f"{against}, by stratum (exploratory). {adjusted}", about, by_stratum)
     yield _Part("rubrics", "cost of refinement.", OVERHEAD_NOTE, make_overhead_table(comparison))
     mean = ", means over seeds" if comparison.has_seeds else ""
     yield _Part(

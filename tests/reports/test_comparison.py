@@ -20,7 +20,6 @@ from evorun.reports.comparison.notes import (
     few_seeds_lines,
     intervals_note,
     pairs_note,
-    seeds_note,
     shared_steps_lines,
     width_notes,
 )
@@ -390,8 +389,6 @@ def test_an_arm_is_the_mean_over_its_seeds_with_students_interval(tmp_path: Path
     assert "cut there" not in note
     cut = dataclasses.replace(mean, two_way_ci95={"accuracy": (0.2, 1.0)})
     assert "Intervals over seeds and problems that would go beyond 100.0 % are cut there." in width_notes([alone, cut])
-    assert "Intervals of strata" in intervals_note(comparison)  # beside the page's table of strata, which has them
-    assert "strata" not in seeds_note()  # in a terminal, whose tables have none
     assert [row.name for row in comparison.run_rows] == ["gepa", *(f"zero_shot, seed {seed}" for seed in range(3))]
 
 

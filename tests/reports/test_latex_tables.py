@@ -68,6 +68,7 @@ def test_latex_has_all_tables_of_the_comparison(tmp_path: Path) -> None:
         "strata",
         "pairs",
         "score-pairs",
+        "strata-pairs",
         "run-cost",
         "cost",
     ]

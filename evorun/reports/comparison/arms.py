@@ -108,6 +108,10 @@ class Arm:
         curves = [curve for run in self.runs if (curve := run_curve(run, score, axis))]
         return mean_curve(curves, score, axis) if len(self.runs) > 1 else [point for curve in curves for point in curve]
 
+    def restrict_to(self, stratum: str) -> "Arm":
+        """Return the arm on the problems of one stratum, with the primary score alone."""
+        return replace(self, runs=[run.restrict_to(stratum) for run in self.runs])
+
     def two_way_interval(self, score: Score) -> tuple[float, float] | None:
         """Return the 95 % interval of the final score's mean for other seeds and problems.
 

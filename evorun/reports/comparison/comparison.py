@@ -12,7 +12,7 @@ from evorun.reports.comparison.arms import Arm, group_into_arms
 from evorun.reports.comparison.groups import make_groups
 from evorun.reports.comparison.judging import describe_judge_sampling
 from evorun.reports.comparison.names import GRADES, PAPER, spell_name
-from evorun.reports.comparison.pairs import Pairs, pair_all
+from evorun.reports.comparison.pairs import Pairs, StratumPair, pair_all, pair_by_stratum
 from evorun.reports.comparison.reported import (
     ELO_LINE,
     describe_reported_means,
@@ -185,6 +185,11 @@ class ComparedRuns(_Arms):
         """The strata of all runs, in the order that their tasks state."""
         stated = dict.fromkeys(stratum for run in self.runs for stratum in run.manifest.strata)
         return sort_strata((stratum for row in self.rows for stratum in row.by_stratum), list(stated))
+
+    @cached_property
+    def strata_pairs(self) -> list[StratumPair]:
+        """The main pairs on each stratum's problems alone, stratum by stratum; empty without several strata."""
+        return pair_by_stratum(self.pairs, self.strata)
 
     @property
     def primaries(self) -> list[Score]:

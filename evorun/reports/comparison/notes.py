@@ -32,10 +32,6 @@ _SEEDS_AND_PROBLEMS = (
     "Over seeds and problems: about other seeds and other problems of the same kind, by Student's t for crossed random "
     "effects. There is no interval where it would be the whole range, or all values are equal."
 )
-_SEEDS_OF_STRATA = (
-    "Intervals of strata are Student's t over the seeds, about other seeds on these problems. There is none where all "
-    "seeds agree."
-)
 
 _THIN_LINES = ("Thin lines are single runs.", "Thin dashed lines are single runs.")
 """For a panel of one arm, and of several, whose lines are dashed so that none hides another."""
@@ -122,9 +118,62 @@ def intervals_note(comparison: ComparedRuns) -> str:
     single = f"Intervals of single runs {kinds or f'of rates {wilson}; of other scores they {bootstrap}'}."
     if not comparison.has_seeds:
         return single
-    by_stratum = any(metric.ci95 is not None for row in comparison.rows for metric in row.by_stratum.values())
-    seeds = [seeds_note(), *width_notes(comparison.rows)]
-    return " ".join([*seeds, *([_SEEDS_OF_STRATA] if by_stratum else []), single])
+    return " ".join([seeds_note(), *width_notes(comparison.rows), single])
+
+
+def strata_note(comparison: ComparedRuns) -> str:
+    """Say what the intervals of the table by stratum are over, and why any of them is missing."""
+    cells = [
+        (arm, stratum, metric)
+        for arm, row in zip(comparison.arms, comparison.rows, strict=True)
+        for stratum, metric in row.by_stratum.items()
+        if metric.value is not None
+    ]
+    missing = dict.fromkeys(
+        _explain_missing_interval(arm.restrict_to(stratum)) for arm, stratum, metric in cells if metric.ci95 is None
+    )
+    sentences = [f"In brackets: {name_intervals(comparison.arms)}."] if any(cell[2].ci95 for cell in cells) else []
+    return " ".join([*sentences, *([f"There is no interval where {' or '.join(missing)}."] if missing else [])])
+
+
+def _explain_missing_interval(arm: Arm) -> str:
+    """Say why the mean of the primary score of an arm in a stratum has no interval."""
+    values = [run.values(arm.primary) for run in arm.runs]
+    if len({problem for of_run in values for problem in of_run}) < 2:
+        return "a stratum has a single problem"
+    if len({value for of_run in values for value in of_run.values()}) < 2:
+        return "all values are equal"
+    if arm.seed_share(arm.primary) is None:
+        return "neither the means of seeds nor those of problems differ"
+    return "it would be the whole range"
+
+
+def strata_pairs_note(comparison: ComparedRuns) -> str:
+    """Say that the differences by stratum are exploratory, what their intervals are over, and how p is adjusted."""
+    pairs = [stratum_pair.pair for stratum_pair in comparison.strata_pairs]
+    both, problems = "over seeds and problems", "over problems (a paired bootstrap)"
+    several = frozenset(bool(pair.compared.problems_per_seed) for pair in pairs)
+    over = {frozenset({True}): both, frozenset({False}): problems}.get(several, f"{problems}, of several seeds {both}")
+    tests = sum(pair.p is not None for pair in pairs)
+    sentences = [
+        "Exploratory: the main test is over all problems.",
+        f"Intervals are {over}, not adjusted for the number of comparisons.",
+        f"p (Holm) is adjusted for all {tests} tests of this table.",
+    ]
+    if any(pair.ci95 is None for pair in pairs):
+        sentences.append(
+            "There is no interval where a stratum has a single problem, all its problems differ by the same amount, or "
+            "it would be the whole range."
+        )
+    return " ".join(sentences)
+
+
+def describe_place_of_strata_pairs(comparison: ComparedRuns) -> str | None:
+    """Say in a terminal where the differences by stratum are; None without any."""
+    if not comparison.strata_pairs:
+        return None
+    files = "as strata_pairs.csv with --export=FOLDER"
+    return f"Differences by stratum, which are exploratory: on the page below, and {files}."
 
 
 def seeds_note() -> str:

@@ -50,6 +50,8 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
         for finding in map(describe_finding, pairs.main_pairs):
             if not any(answer.startswith(finding) for answer in answers):  # which stand above
                 console.print(finding)
+        if (place := notes.describe_place_of_strata_pairs(comparison)) is not None:
+            console.print(place)
         explained = notes.pairs_notes(comparison)
         scores = tables.make_score_pairs_table(pairs.main_pairs, comparison.omitted_scores)
         console.print_table(scores.to_rich())
@@ -160,6 +162,9 @@ def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[st
         "scores": tables.make_scores_table(comparison.rows, comparison.omitted_scores),
         "search": tables.make_search_table(comparison.rows, comparison.step),
         "strata": tables.make_strata_table(comparison, comparison.rows, with_intervals=True),
+        "strata_note": notes.strata_note(comparison),
+        "strata_pairs": tables.make_strata_pairs_table(comparison.strata_pairs),
+        "strata_pairs_note": notes.strata_pairs_note(comparison),
         "reported_strata": tables.make_reported_strata_table(comparison),
         "reported_steps": tables.make_reported_steps_table(comparison),
         "pairs": tables.make_pairs_table(pairs.main_pairs),

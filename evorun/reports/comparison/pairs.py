@@ -72,6 +72,26 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class StratumPair:
+    """A pair on the problems of one stratum alone."""
+
+    stratum: str
+    pair: Pair
+
+
+@dataclass(frozen=True)
+class Match:
+    """A run and its reference."""
+
+    run: Run
+    reference: Run
+
+    def restrict_to(self, stratum: str) -> "Match":
+        """Return both on the problems of one stratum, with the primary score alone."""
+        return Match(self.run.restrict_to(stratum), self.reference.restrict_to(stratum))
+
+
+@dataclass(frozen=True)
 class Unpaired:
     """A run that is not paired with any reference."""
 
@@ -95,6 +115,8 @@ class Pairs:
 
     pooled_run_names: frozenset[str]
     """Names of the runs in a pool."""
+    main_matches: Sequence[Sequence[Match]]
+    """The runs of each of the main pairs, each with its reference."""
 
     @property
     def main_pairs(self) -> list[Pair]:
@@ -112,21 +134,15 @@ class Pairs:
         return [*self.pooled, *self.pairs]
 
 
-@dataclass(frozen=True)
-class _Match:
-    run: Run
-    reference: Run
-
-
 def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
     """Pair every run with the reference of its group and seed; pool the runs of each arm."""
     # only runs that share problems with their reference, grouped by reference
-    by_reference: dict[str, list[_Match]] = defaultdict(list)
+    by_reference: dict[str, list[Match]] = defaultdict(list)
     for group in groups.groups:
         for run in group.runs:
             reference = group.find_reference(run)
             if reference is not None and run.values(run.primary).keys() & reference.values(run.primary).keys():
-                by_reference[reference.name].append(_Match(run, reference))
+                by_reference[reference.name].append(Match(run, reference))
     matches = [match for group in by_reference.values() for match in group]
     pools = []
     for arm in arms:
@@ -142,13 +158,13 @@ def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
     pooled_run_names = frozenset(match.run.name for match in matches if match.run.arm_key in pooled_arms)
     # Two families, as two tables: were the single seeds of a pool in its own, each further seed would raise its p.
     for of_seeds in (False, True):
-        family = {
-            index: pair.p
+        family = [
+            index
             for index, pair in enumerate(found)
-            if pair.p is not None and (index >= len(pools) and pair.name in pooled_run_names) == of_seeds
-        }
-        for index, adjusted in zip(family, adjust_by_holm(list(family.values())), strict=True):
-            found[index] = replace(found[index], p_holm=adjusted, comparisons=len(family))
+            if (index >= len(pools) and pair.name in pooled_run_names) == of_seeds
+        ]
+        for index, adjusted in zip(family, _adjust([found[index] for index in family]), strict=True):
+            found[index] = adjusted
     involved = {run.name for match in matches for run in (match.run, match.reference)} | {groups.main.name}
     return Pairs(
         reference=groups.main,
@@ -156,6 +172,7 @@ def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
         pooled=found[: len(pools)],
         pairs=found[len(pools) :],
         pooled_run_names=pooled_run_names,
+        main_matches=[*pools, *([match] for match in matches if match.run.name not in pooled_run_names)],
         unpaired=[
             *(
                 Unpaired(run, _explain_unpaired(run, group, groups.main))
@@ -168,7 +185,33 @@ def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
     )
 
 
-def _make_pair(match: _Match) -> Pair:
+def pair_by_stratum(pairs: Pairs, strata: Sequence[str]) -> list[StratumPair]:
+    """Return the main pairs on each stratum's problems alone; p is adjusted by Holm for all of these together.
+
+    Runs whose problems have a single stratum have none.
+    """
+    found = []
+    for stratum in strata:
+        for matches in pairs.main_matches:
+            if all(len(match.run.outcome.by_stratum) < 2 for match in matches):
+                continue
+            restricted = [match.restrict_to(stratum) for match in matches]
+            common = [match for match in restricted if _list_common_values(match, match.run.primary)[0]]
+            if common:
+                pair = _make_pooled_pair(common) if len(common) > 1 else _make_pair(common[0])
+                found.append(StratumPair(stratum, pair))
+    adjusted = _adjust([stratum_pair.pair for stratum_pair in found])
+    return [replace(stratum_pair, pair=pair) for stratum_pair, pair in zip(found, adjusted, strict=True)]
+
+
+def _adjust(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs with p adjusted by Holm for all that have one."""
+    tested = [pair.p for pair in pairs if pair.p is not None]
+    adjusted = iter(adjust_by_holm(tested))
+    return [pair if pair.p is None else replace(pair, p_holm=next(adjusted), comparisons=len(tested)) for pair in pairs]
+
+
+def _make_pair(match: Match) -> Pair:
     primary, *others = match.run.outcome.scores
     p: float | None
     ours, theirs = _list_common_values(match, primary)
@@ -192,7 +235,7 @@ def _make_pair(match: _Match) -> Pair:
     )
 
 
-def _make_pooled_pair(pool: Sequence[_Match]) -> Pair:
+def _make_pooled_pair(pool: Sequence[Match]) -> Pair:
     primary = pool[0].run.primary
     compared = compare_pooled_scores(_list_differences(pool, primary), _find_max_difference(primary))
     p = _test(compared)
@@ -223,7 +266,7 @@ def _find_max_difference(score: Score) -> float | None:
     return None if score.low is None or score.high is None else score.high - score.low
 
 
-def _list_differences(pool: Sequence[_Match], score: Score) -> list[dict[str, float]]:
+def _list_differences(pool: Sequence[Match], score: Score) -> list[dict[str, float]]:
     """Return ours minus theirs by problem, for each seed that has any."""
     seeds = []
     for match in pool:
@@ -252,14 +295,14 @@ def _explain_unpaired(run: Run, group: Group, reference: Run) -> str:
     return "no problem has ended in both yet"
 
 
-def _list_common_values(match: _Match, score: Score) -> tuple[list[float], list[float]]:
+def _list_common_values(match: Match, score: Score) -> tuple[list[float], list[float]]:
     """Return both runs' scores of the problems for which both have one, in the same order."""
     ours, theirs = match.run.values(score), match.reference.values(score)
     common = [problem for problem in ours if problem in theirs]
     return [ours[problem] for problem in common], [theirs[problem] for problem in common]
 
 
-def _list_remarks(match: _Match, n: int) -> list[str]:
+def _list_remarks(match: Match, n: int) -> list[str]:
     run, reference = match.run, match.reference
     remarks = []
     if n < len(run.problems | reference.problems):

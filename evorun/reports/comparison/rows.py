@@ -48,7 +48,7 @@ class Row:
     trials: Mapping[str, str]
     """The number of trials by the metric's name, of several runs as runs times trials."""
     by_stratum: Mapping[str, Metric]
-    """Of the primary score; empty with a single stratum, which is all."""
+    """Of the primary score, with intervals as `get_interval` gives; empty with a single stratum, which is all."""
     generation: float
     """The one that was reached."""
     planned: int | None
@@ -172,13 +172,20 @@ def _format_problems(arm: Arm) -> str:
 
 
 def _average_strata(arm: Arm) -> dict[str, Metric]:
+    """Return the primary score's mean in each stratum; of several seeds with the interval over seeds and problems."""
     name = arm.primary.name
     strata = dict.fromkeys(stratum for run in arm.runs for stratum in run.outcome.by_stratum)
     means = {
         stratum: _average([arm.primary], [run.outcome.by_stratum.get(stratum, {}) for run in arm.runs])
         for stratum in strata
     }
-    return {stratum: metrics[name] for stratum, metrics in means.items() if name in metrics}
+    known = {stratum: metrics[name] for stratum, metrics in means.items() if name in metrics}
+    if len(arm.runs) == 1:
+        return known
+    return {
+        stratum: Metric(mean.value, arm.restrict_to(stratum).two_way_interval(arm.primary), mean.n)
+        for stratum, mean in known.items()
+    }
 
 
 def _average(scores: Sequence[Score], runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:

@@ -56,8 +56,8 @@ class Run:
     parts: Mapping[str, str]
     """The parts of its name, by aspect."""
     outcome: Outcome
-    problems: frozenset[str]
-    """All problems of the run, ended or not."""
+    stratum_by_problem: Mapping[str, str]
+    """The stratum of each problem of the run, ended or not."""
     curves: Mapping[str, Sequence[MetricPoint]]
     """Scores by name, over all strata, in step order."""
     training: Mapping[str, Sequence[MetricPoint]]
@@ -100,6 +100,11 @@ class Run:
         return None if recording is None else recording.resolve()
 
     @property
+    def problems(self) -> frozenset[str]:
+        """All problems of the run, ended or not."""
+        return frozenset(self.stratum_by_problem)
+
+    @property
     def ended(self) -> frozenset[str]:
         """The problems that have ended."""
         return frozenset(prediction.problem for prediction in self.outcome.predictions)
@@ -135,6 +140,22 @@ class Run:
         """Return a score of each problem that has ended and has it, by problem."""
         found = ((prediction.problem, score.value_in(prediction)) for prediction in self.outcome.predictions)
         return {problem: value for problem, value in found if value is not None}
+
+    def restrict_to(self, stratum: str) -> "Run":
+        """Return the run on the problems of one stratum, with the primary score alone; curves and cost are left."""
+        outcome = self.outcome
+        metrics = outcome.by_stratum.get(stratum, {})
+        return replace(
+            self,
+            stratum_by_problem={name: of for name, of in self.stratum_by_problem.items() if of == stratum},
+            outcome=replace(
+                outcome,
+                metrics=metrics,
+                by_stratum={stratum: metrics},
+                predictions=[prediction for prediction in outcome.predictions if prediction.stratum == stratum],
+                scores=[outcome.primary],
+            ),
+        )
 
     @property
     def generation(self) -> float:
@@ -181,14 +202,14 @@ def _rank_by(name: str, outcome: Outcome) -> Outcome:
 def _load_run(parts: Mapping[str, str], outcome: Outcome) -> Run:
     # steps hold texts, so they are read only where no finished run has counted them
     steps = [] if outcome.finished else read_steps_without_texts(outcome.run_dir)
-    ids = {record.problem for record in read_records(outcome.run_dir / PROBLEMS, _ProblemId)}
+    problems = read_records(outcome.run_dir / PROBLEMS, _Problem)
     manifest = outcome.manifest
     curves = load_curves(outcome, steps)
     declared = manifest.scores[0].name
     return Run(
         parts=parts,
         outcome=outcome,
-        problems=frozenset(ids),
+        stratum_by_problem={record.problem: record.stratum for record in problems},
         curves={declared: curves.series.get(declared, []), **curves.scores},
         training=curves.training,
         problems_per_cost=curves.problems,
@@ -200,8 +221,9 @@ def _load_run(parts: Mapping[str, str], outcome: Outcome) -> Run:
     )
 
 
-class _ProblemId(msgspec.Struct):
+class _Problem(msgspec.Struct):
     problem: str
+    stratum: str
 
 
 def _average_cost(outcome: Outcome) -> dict[str, Cost]:

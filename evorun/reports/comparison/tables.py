@@ -8,7 +8,7 @@ from evorun.reports.comparison.comparison import ComparedRuns, find_shared_facts
 from evorun.reports.comparison.names import PAPER
 from evorun.reports.comparison.notes import primary_words
 from evorun.reports.comparison.paired import Interval, PairedScores
-from evorun.reports.comparison.pairs import Pair
+from evorun.reports.comparison.pairs import Pair, StratumPair
 from evorun.reports.comparison.rows import AGREEMENT, Row, find_reported_model
 from evorun.reports.comparison.runs import ANSWERED
 from evorun.reports.run_tables import format_score, list_ends
@@ -33,6 +33,7 @@ ARMS = "arms"
 """Name of the table of arms, which every comparison has."""
 _TOTAL = "total"
 _INTERVAL = "95 % interval"
+_OVER_PROBLEMS = f"{_INTERVAL}\nover problems"
 _TWO_WAY = f"{_INTERVAL}\nover seeds\nand problems"
 
 
@@ -248,6 +249,28 @@ def make_pairs_table(pairs: Sequence[Pair], title: str = "") -> Table:
     return make_table(records, words=("reference", "run", "remark"), title=title, grouped=int(several))
 
 
+def make_strata_pairs_table(strata_pairs: Sequence[StratumPair]) -> Table:
+    """Return each arm or run beside its reference on each stratum's problems alone."""
+    pairs = [stratum_pair.pair for stratum_pair in strata_pairs]
+    several = _has_references(pairs)
+    pooled = {bool(pair.compared.problems_per_seed) for pair in pairs}
+    heading = {frozenset({True}): _TWO_WAY, frozenset({False}): _OVER_PROBLEMS}.get(frozenset(pooled), _INTERVAL)
+    records = [
+        {
+            "stratum": stratum_pair.stratum,
+            "reference": pair.reference if several else None,
+            "run": pair.name,
+            "n": text.trials(pair.compared.problems_per_seed or [pair.compared.n]),
+            "difference": text.difference(pair.primary, pair.compared.difference),
+            heading: text.difference_interval(pair.primary, pair.ci95),
+            "p": text.MISSING if pair.p is None else text.p_value(pair.p),
+            "p (Holm)": text.MISSING if pair.p_holm is None else text.p_value(pair.p_holm),
+        }
+        for stratum_pair, pair in zip(strata_pairs, pairs, strict=True)
+    ]
+    return make_table(records, words=("stratum", "reference", "run"), grouped=1)
+
+
 def _format_smallest(pair: Pair) -> str | None:
     """Format the smallest difference that a pair could have shown."""
     crossed = pair.compared.crossed
@@ -284,7 +307,7 @@ def _has_references(pairs: Sequence[Pair]) -> bool:
 def _describe_differences(all_compared: Sequence[PairedScores]) -> Callable[[Score, PairedScores], dict[str, Cell]]:
     """Return the function that makes the cells of a difference, for a table of all these."""
     of_seeds = any(compared.seeds_ci95 or compared.problems_per_seed for compared in all_compared)
-    over_problems = f"{_INTERVAL}\nover problems" if of_seeds else _INTERVAL
+    over_problems = _OVER_PROBLEMS if of_seeds else _INTERVAL
 
     def describe(score: Score, compared: PairedScores) -> dict[str, Cell]:
         def format_interval(ci95: Interval) -> str | None:
@@ -360,13 +383,14 @@ def _has_prices(rows: Sequence[Row]) -> bool:
 
 
 def make_data_tables(comparison: ComparedRuns) -> list[Table]:
-    """Return the figures of arms (means over seeds) and of single runs, those by stratum, and the pairs."""
+    """Return the figures of arms (means over seeds), of single runs and by stratum; the pairs, and those by stratum."""
     runs = [_make_figures_table("runs", comparison.run_rows)] if comparison.has_seeds else []
     return [
         _make_figures_table(ARMS, comparison.rows),
         *runs,
         _make_strata_data_table(comparison.rows),
         _make_pairs_data_table(comparison),
+        _make_strata_pairs_data_table(comparison.strata_pairs),
     ]
 
 
@@ -446,3 +470,14 @@ def _make_pairs_data_table(comparison: ComparedRuns) -> Table:
             cells += [None if crossed is None else crossed.smallest_difference(), kind]
             table.rows.append(cells)
     return table
+
+
+def _make_strata_pairs_data_table(strata_pairs: Sequence[StratumPair]) -> Table:
+    columns = ("run", "reference", "stratum", "score", "n", "difference", "low", "high", "p", "p_holm", "comparisons")
+    cells: list[list[Cell]] = []
+    for stratum_pair in strata_pairs:
+        pair, compared = stratum_pair.pair, stratum_pair.pair.compared
+        figures = [compared.n, compared.difference, *list_ends(pair.ci95), pair.p, pair.p_holm, pair.comparisons]
+        seeds = len(compared.problems_per_seed) or 1
+        cells.append([pair.name, pair.reference, stratum_pair.stratum, pair.primary.name, *figures, pair.remark, seeds])
+    return make_data_table("strata_pairs", (*columns, "remark", "seeds"), cells)
