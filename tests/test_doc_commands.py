@@ -28,7 +28,7 @@ SIMULATED = [
     for command in PRINTED
     if command in PRINTED_RUNS
     and "engine=simulated" in command
-    and not re.search(r"-m |experiment=|FOLDER|FILE|method=espl ", command)  # E-SPL's run takes half a minute
+    and not re.search(r"-m |experiment=|FOLDER|FILE|TRACES|method=espl ", command)  # E-SPL's run takes half a minute
 ]
 SMALLER = ("task.limit=1", "budget.calls=100", "evorun.progress=off")
 NEEDS_A_KEY = "judge_engine=openai"

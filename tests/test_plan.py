@@ -98,6 +98,13 @@ def test_the_largest_spread_of_a_graded_score_is_said_to_be_far_too_much(tmp_pat
     assert "runs of two methods usually give a smaller one" in said
 
 
+@pytest.mark.parametrize(("attempts", "about"), [(3, True), (0, False)])
+def test_calls_of_a_method_that_draws_repeats_again_are_not_at_most(attempts: int, about: bool, tmp_path: Path) -> None:
+    words = ["method=best_of_n", "task=tsp", "task.instances=2", f"method.dedup_attempts={attempts}", *API]
+    (arm,) = make_plan(compose_jobs(words), tmp_path).arms
+    assert arm.estimated is about
+
+
 def test_earlier_runs_give_tokens_hours_and_the_score(tmp_path: Path) -> None:
     run = simulated_run(tmp_path / "outputs" / "run", "method=zero_shot", *SMALL)
     file = run.path / "manifest.json"

@@ -42,7 +42,6 @@ from evorun.runs.paths import display
 from evorun.runs.reading import read_metrics, read_training
 from evorun.runs.results import OVERLONG, SAVED, SHORTENED, UNSURE
 from evorun.runs.schema import MetricPoint, TrainingRecord
-from evorun.runs.scores import Score
 from evorun.runs.statistics import Proportion
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def print_summary(run_dir: Path, console: "Terminal") -> None:
             _make_training_table(training),
             make_edits_table(count_edits(training)),
             make_refinements_table(training),
-            _make_effect_table(read_metrics(run_dir), outcome.scores, training),
+            _make_effect_table(read_metrics(run_dir), outcome, training),
         ):
             console.print_table(table.to_rich())
     ratings = make_figures_table(outcome.metrics, RATINGS, "rank correlation (Spearman)")
@@ -112,15 +111,15 @@ def _make_training_table(records: Sequence[TrainingRecord]) -> Table:
     return Table([*word_columns("figure"), *figure_columns(*headings, format=number)], list(rows), title="training")
 
 
-def _make_effect_table(
-    points: Sequence[MetricPoint], scores: Sequence[Score], training: Sequence[TrainingRecord]
-) -> Table:
-    """Return the test problems' scores at the first evaluation, before any step, and at the last one."""
+def _make_effect_table(points: Sequence[MetricPoint], outcome: Outcome, training: Sequence[TrainingRecord]) -> Table:
+    """Return the problems' scores at the first evaluation, before any step, and at the last one."""
     columns = [*word_columns("figure"), *figure_columns("before", "after", "steps", "n")]
     same = all(record.figures.get(NO_UPDATE) for record in training)
-    title = f"test problems, before and after training{' (of the same weights)' if same else ''}"
+    split = (outcome.manifest.config.get("task") or {}).get("split")
+    problems = "problems of the training split" if split in ("train", "training") else "test problems"
+    title = f"{problems}, before and after training{' (of the same weights)' if same else ''}"
     table = Table(columns, title=title)
-    for score in scores:
+    for score in outcome.scores:
         found = [(point, point.value) for point in points if point.name == score.name and point.value is not None]
         if found:
             (_, before), (last, after) = found[0], found[-1]

@@ -351,7 +351,9 @@ class _Planner:
             runs=runs,
             problems=problems,
             roles=roles,
-            estimated=config.method.name in ESTIMATED or any(role.calls_by == "trial" for role in roles),
+            estimated=config.method.name in ESTIMATED
+            or bool(config.raw["method"].get("dedup_attempts"))  # repeats are drawn again, nobody knows how often
+            or any(role.calls_by == "trial" for role in roles),
             training=plan_training(config, roles, rates, runs, tuned_tokens),
             uncounted=uncounted,
             hours=hours,

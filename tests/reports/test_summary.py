@@ -3,7 +3,7 @@ import json
 from pathlib import Path
 
 import pytest
-from comparison_fixture import write_method
+from comparison_fixture import edit_manifest, write_method
 
 from evorun.reports import print_summary, write_report
 from evorun.runs.results import write_results
@@ -190,6 +190,9 @@ def test_training_steps_without_an_update_are_counted_on_top(updated: int, tmp_p
     assert said in page
     assert "figure first step last step" in summary
     assert "no update" not in summary
+    assert "test problems, before and after training" in summary
+    edit_manifest(run, config={"task": {"split": "training"}}, files={})
+    assert "problems of the training split, before and after training" in " ".join(_summary(run).split())
     cut = "Cut at max_tokens: 33.3 %" if updated else "Cut at max_tokens: 50.0 %"
     assert cut in summary
     assert cut in page
