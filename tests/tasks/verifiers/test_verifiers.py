@@ -266,7 +266,7 @@ def test_a_run_is_carried_out_and_read_again_from_its_journal(tmp_path: Path) ->
 
 def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     task = ["task=verifiers", "task.id=sums_taskset", "method=duel_evolve", "method.max_pool=8"]
-    task += ["budget.calls_per_problem=30", "engine=simulated", "engine.seconds_per_token=0.002"]
+    task += ["budget.calls_per_problem=30", "engine=simulated", "engine.seconds_per_token=0.006"]
     check_killed_run(task, tmp_path, "grade|", modules=HERE)
 
 
