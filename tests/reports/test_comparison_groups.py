@@ -105,6 +105,26 @@ def test_speed_does_not_make_another_simulated_model(tmp_path: Path) -> None:
     assert [(arm.name, len(arm.runs)) for arm in comparison.arms] == [("lyria", 1), ("gepa", 2)]
 
 
+def test_a_run_without_a_partner_is_compared_with_the_reference_of_its_task_and_seed(tmp_path: Path) -> None:
+    full, control = {"improvement": 0.6}, {"improvement": 0}
+    runs = [
+        _write(tmp_path, method, right, task=task, engine=engine, seed=seed)
+        for task in ("tsp", "sudoku")
+        for seed in (0, 1)
+        for method, right, engine in (("best_of_n", FAIR, full), ("lyria", POOR, full), ("lyria", POOR, control))
+    ]
+    model = "another simulated model: improvement 0, not 0.6"
+    named = [f"lyria, {task}, engine.improvement=0, seed {seed}" for task in ("tsp", "sudoku") for seed in (0, 1)]
+    assert _reasons(compare(runs)) == dict.fromkeys(named, model)
+    # also where the control is itself a reference, since it alone has its model
+    alone = [_write(tmp_path, "lyria", GOOD, task="tsp", engine=control, seed=seed) for seed in (2, 3)]
+    others = [_write(tmp_path, "best_of_n", POOR, task="tsp", engine=full, seed=seed) for seed in (2, 3)]
+    lyria = [_write(tmp_path, "lyria", FAIR, task="tsp", engine=full, seed=seed) for seed in (2, 3)]
+    comparison = compare([*alone, *others, *lyria])
+    assert comparison.pairs.reference.name == "lyria, engine.improvement=0, seed 2"
+    assert _reasons(comparison) == {"lyria, engine.improvement=0, seed 3": model}
+
+
 def test_another_stream_of_random_numbers_is_another_draw_from_the_same_model(tmp_path: Path) -> None:
     runs = [
         _write(tmp_path, method, right, engine={"skill": 0.5, "stream": method})

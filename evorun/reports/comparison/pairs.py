@@ -175,7 +175,7 @@ def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
         main_matches=[*pools, *([match] for match in matches if match.run.name not in pooled_run_names)],
         unpaired=[
             *(
-                Unpaired(run, _explain_unpaired(run, group, groups.main))
+                Unpaired(run, _explain_unpaired(run, group, groups))
                 for group in groups.groups
                 for run in group.runs
                 if run.name not in involved
@@ -275,8 +275,9 @@ def _list_differences(pool: Sequence[Match], score: Score) -> list[dict[str, flo
     return [seed for seed in seeds if seed]
 
 
-def _explain_unpaired(run: Run, group: Group, reference: Run) -> str:
+def _explain_unpaired(run: Run, group: Group, groups: Groups) -> str:
     """Return why a run of a group is not paired with a reference; of several reasons the most fundamental."""
+    reference = _find_nearest_reference(run, group, groups)
     ours, theirs = run.manifest, reference.manifest
     if ours.task != theirs.task:
         return f"another task: {ours.task}, not {theirs.task}"
@@ -293,6 +294,26 @@ def _explain_unpaired(run: Run, group: Group, reference: Run) -> str:
     if group.references and ours.seed not in group.references:
         return f"the reference has no finished run with seed {ours.seed}"
     return "no problem has ended in both yet"
+
+
+def _find_nearest_reference(run: Run, group: Group, groups: Groups) -> Run:
+    """Return the reference that a run comes closest to a pair with: of its own group, unless nothing else is in it."""
+
+    def list_shared(reference: Run) -> tuple[bool, ...]:
+        ours, theirs = run.manifest, reference.manifest
+        return (
+            ours.task == theirs.task,
+            explain_other_model(ours, theirs) is None,
+            get_grading_code(ours) == get_grading_code(theirs),
+            ours.provenance.digest == theirs.provenance.digest,
+            ours.seed == theirs.seed,
+        )
+
+    own = [reference for reference in group.references.values() if reference is not run]
+    has_others = any(other.arm_key != reference.arm_key for other in group.runs for reference in own)
+    outside = [reference for other in groups.groups if other is not group for reference in other.references.values()]
+    outside.sort(key=lambda reference: reference is not groups.main)  # named where others are as near
+    return max(own if own and (has_others or not outside) else outside, key=list_shared)
 
 
 def _list_common_values(match: Match, score: Score) -> tuple[list[float], list[float]]:
