@@ -170,11 +170,29 @@ def test_runs_of_one_policy_are_named_by_the_other_models_that_differ(tmp_path: 
 
     assert sorted(named("simulated", "large", "huge")) == ["mpo, meta huge", "mpo, meta large"]
     assert sorted(named("vllm", "large", "huge")) == ["mpo, meta huge", "mpo, meta large"]
-    # beside a run whose policy refines, all roles are named
-    assert sorted(named("vllm", "small", "huge")) == [
-        "mpo, small (reward: large)",
-        "mpo, small (reward: large) (meta: huge)",
+    assert sorted(named("vllm", "small", "huge")) == ["mpo, meta huge", "mpo, meta policy"]
+
+
+def test_a_judge_of_its_own_does_not_name_a_simulated_policy_by_a_model_that_never_ran(tmp_path: Path) -> None:
+    policy = {"name": "smollm2_135m", "id": "smollm2", "engine": "simulated"}
+    coin = {"name": "random", "id": "random", "engine": "simulated"}
+    runs = [
+        write_method(tmp_path / name, GOOD, method=method, simulated=True, models={"policy": policy, **judge})
+        for name, method, judge in (
+            ("a", "two_stage", {}),
+            ("b", "two_stage", {"judge": coin}),
+            ("c", "best_of_n", {}),
+        )
     ]
+    comparison = compare(runs)
+    assert sorted(_names(comparison)) == ["best_of_n", "two_stage, judge policy", "two_stage, judge random"]
+    table = make_main_table(comparison, comparison.rows, [], [])
+    model = [column.heading for column in table.columns].index("model")
+    assert {row[0]: row[model] for row in table.rows} == {
+        "best_of_n": "simulated",
+        "two_stage, judge policy": "simulated",
+        "two_stage, judge random": "simulated (judge: random)",
+    }
 
 
 def test_a_simulated_model_is_not_headed_by_a_real_ones_name(tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ BASELINE_LABEL = "random baseline"
 RANDOM = "random"
 """The model that draws its answers at random, whatever the engine."""
 
+POLICY = "policy"
+"""The role of the model that writes the answers, and of all roles that have no model of their own."""
+
 _NOT_SETTINGS = ("method=", "task=", "model=", "engine=", "seed=", "hydra", "evorun.", "run.", "output=")
 """Beginnings of overrides that are aspects of their own, or change no answer."""
 
@@ -129,16 +132,24 @@ def name_models(manifests: Sequence[Manifest]) -> list[str]:
 def _tell_models_apart(manifests: Sequence[Manifest]) -> list[str]:
     """Name the models of runs; of runs with one policy and other models beside it, the roles that differ.
 
-    Where all are simulated, which each comparison says on top, these have the names that they stand in for alone.
+    Where all are simulated, which each comparison says on top, these have the names that they stand in for alone. A
+    role that other runs give to a model of its own is the policy's.
     """
-    models = [manifest.models for manifest in manifests]
     policies = {get_policy(manifest).id for manifest in manifests}
-    others = [[role for role, model in own.items() if model.id not in policies] for own in models]
-    if len(policies) > 1 or not all(others) or any(own != others[0] for own in others) or any(map(is_fork, manifests)):
+    others = [
+        {role: model for role, model in manifest.models.items() if model.id not in policies} for manifest in manifests
+    ]
+    roles = list(dict.fromkeys(role for own in others for role in own))
+    # members of a panel (`judge.0`) are no roles that a policy or another model could have in their place
+    has_panels = any("." in role for role in roles) and any(own.keys() != others[0].keys() for own in others)
+    if len(policies) > 1 or not roles or has_panels or any(map(is_fork, manifests)):
         return name_models(manifests)
-    are_simulated = {model.engine for own in models for model in own.values()} == {SIMULATED}
-    names = [{role: own[role].name if are_simulated else own[role].short for role in others[0]} for own in models]
-    differing = [role for role in others[0] if len({own[role] for own in names}) > 1]
+    are_simulated = {model.engine for manifest in manifests for model in manifest.models.values()} == {SIMULATED}
+    names = [
+        {role: POLICY if role not in own else own[role].name if are_simulated else own[role].short for role in roles}
+        for own in others
+    ]
+    differing = [role for role in roles if len({own[role] for own in names}) > 1]
     words = [", ".join(f"{role} {own[role]}" for role in differing) for own in names]
     return words if len(set(words)) == len(set(name_models(manifests))) else name_models(manifests)
 
@@ -165,7 +176,7 @@ def format_engine(manifest: Manifest) -> str:
 def get_policy(manifest: Manifest) -> ModelInRun:
     """Return the run's policy; without one, its first model."""
     models = manifest.models
-    return models.get("policy") or next(iter(models.values()), ModelInRun("", "", ""))
+    return models.get(POLICY) or next(iter(models.values()), ModelInRun("", "", ""))
 
 
 def get_base_model(manifest: Manifest) -> str:

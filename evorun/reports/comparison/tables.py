@@ -5,7 +5,7 @@ from statistics import fmean
 
 from evorun.reports import text
 from evorun.reports.comparison.comparison import ComparedRuns, find_shared_facts
-from evorun.reports.comparison.names import PAPER
+from evorun.reports.comparison.names import PAPER, format_model, name_models
 from evorun.reports.comparison.notes import primary_words
 from evorun.reports.comparison.paired import Interval, PairedScores
 from evorun.reports.comparison.pairs import Pair, StratumPair
@@ -71,8 +71,11 @@ def make_main_table(
     of_model = _head_reported(rows)
     columns += figure_columns(of_model, *(["difference"] if can_differ(rows) else [])) if reported else []
     table = Table(columns, title=title)
+    manifests = [run.manifest for run in comparison.runs]
+    models = dict(zip(map(format_model, manifests), name_models(manifests), strict=True))
     for row in rows:
-        cells: list[Cell] = [row.name, *(row.facts[name] or None for name in facts), row.n]
+        shown = {**row.facts, "model": models.get(row.facts["model"], row.facts["model"])}
+        cells: list[Cell] = [row.name, *(shown[name] or None for name in facts), row.n]
         for primary in primaries:
             cells += [text.value(primary, row.get_metric(primary.name).value)]
             if primary.name in with_interval:
