@@ -90,9 +90,20 @@ def test_a_method_can_be_named_as_the_reference(three: list[Path]) -> None:
     }
     with pytest.raises(ConfigError, match=r"or duel_evolve; gepa; zero_shot, got lyria$"):
         compare(three, against="lyria")
-    two_ways = [three[0], three[2], write_method(three[0].parent / "n", GOOD, method="gepa", config={"n": 2})]
-    with pytest.raises(ConfigError, match=r"or gepa, .*; gepa, .*; zero_shot, got gepa, which several rows have; "):
-        compare(two_ways, against="gepa")
+
+
+def test_an_ambiguous_reference_is_called_so_with_the_names_that_are_not(tmp_path: Path) -> None:
+    def write(task: str, population: int) -> Path:
+        config = {"method": {"name": "gepa", "population": population}, "seed": 0}
+        return write_method(tmp_path / f"{task}_{population}", GOOD, method="gepa", task=task, config=config)
+
+    runs = [write(task, population) for task in ("tsp", "sudoku") for population in (1, 2)]
+    with pytest.raises(ConfigError) as caught:
+        compare(runs, against="gepa")
+    alike = "gepa, method.population=1 or gepa, method.population=2"
+    assert str(caught.value) == f"--against: expected one method, got gepa, which is ambiguous: give {alike}"
+    for name in alike.split(" or "):
+        assert len(compare(runs, against=name).pairs.pairs) == 2
 
 
 def test_the_reference_can_be_named(three: list[Path]) -> None:

@@ -11,7 +11,7 @@ from evorun.reports.axes import XAxes, choose_axes
 from evorun.reports.comparison.arms import Arm, group_into_arms
 from evorun.reports.comparison.groups import make_groups
 from evorun.reports.comparison.judging import describe_judge_sampling
-from evorun.reports.comparison.names import GRADES, PAPER, spell_name
+from evorun.reports.comparison.names import GRADES, PAPER, join_parts, spell_name
 from evorun.reports.comparison.pairs import Pairs, StratumPair, pair_all, pair_by_stratum
 from evorun.reports.comparison.reported import (
     ELO_LINE,
@@ -285,8 +285,30 @@ def compare(run_dirs: Iterable[Path], against: Path | str | None = None, score: 
 def _find_reference(arms: Sequence[Arm], against: Path | str) -> Run:
     """Return the run in a folder, or the first of the row or method of that name. Raises ConfigError."""
     folder, name = Path(against).resolve(), str(against)
+    found = [run for arm in arms for run in arm.runs if run.outcome.run_dir.resolve() == folder]
+    found = found or _find_named(arms, name)
+    if _is_one_method(found):
+        return found[0]
+    given = display(against) if isinstance(against, Path) else against
+    if found:
+        alike = [arm for arm in arms if any(run in arm.runs for run in found)]
+        # a name without the task serves all tasks
+        shorter = {arm.name: join_parts(arm.method_parts) for arm in alike}
+        names = [
+            shorter[arm.name] if _is_one_method(_find_named(arms, shorter[arm.name])) else arm.name for arm in alike
+        ]
+        raise ConfigError(
+            f"--against: expected one method, got {given}, which is ambiguous: give {' or '.join(dict.fromkeys(names))}"
+        )
+    raise ConfigError(
+        f"--against: expected one of the compared runs, by its folder, or {'; '.join(arm.name for arm in arms)}, got "
+        f"{given}"
+    )
+
+
+def _find_named(arms: Sequence[Arm], name: str) -> list[Run]:
+    """Return the first run of each row, or the runs, of that name."""
     candidates = [
-        [run for arm in arms for run in arm.runs if run.outcome.run_dir.resolve() == folder],
         # before a method's, which its random baseline has, too
         [arm.runs[0] for arm in arms if name in spell_name(arm.parts)],
         [arm.runs[0] for arm in arms if name in spell_name(arm.method_parts) and not arm.is_baseline],
@@ -294,16 +316,12 @@ def _find_reference(arms: Sequence[Arm], against: Path | str) -> Run:
         [run for arm in arms for run in arm.runs if name in spell_name(run.parts)],
         [arm.runs[0] for arm in arms if arm.runs[0].manifest.method == name and not arm.is_baseline],
     ]
-    found = next(filter(None, candidates), [])
-    # of a method with several settings, the name alone does not say which; a row for each task is one method
-    if found and len({run.manifest.task for run in found}) == len(found):
-        return found[0]
-    given = display(against) if isinstance(against, Path) else against
-    several = ", which several rows have; a name serves all tasks where each has one such row" if found else ""
-    raise ConfigError(
-        f"--against: expected one of the compared runs, by its folder, or {'; '.join(arm.name for arm in arms)}, got "
-        f"{given}{several}"
-    )
+    return next(filter(None, candidates), [])
+
+
+def _is_one_method(runs: Sequence[Run]) -> bool:
+    """Tell whether runs that share a name are one method: of one with several settings, that does not say which."""
+    return bool(runs) and len({run.manifest.task for run in runs}) == len(runs)
 
 
 def _deduplicate(scores: Iterable[Score]) -> list[Score]:
