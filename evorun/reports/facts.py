@@ -13,7 +13,7 @@ from evorun.reports.training import MANY_CUT
 from evorun.runs.aggregates import Aggregates
 from evorun.runs.budget import LIMITS
 from evorun.runs.configs import iterate_leaves
-from evorun.runs.directory import MANIFEST, find_recording, identity, load_manifest, name_changed_plugins
+from evorun.runs.directory import MANIFEST, identity, load_manifest, name_changed_plugins
 from evorun.runs.job_states import look_at_run
 from evorun.runs.manifest import Manifest, ModelInRun
 from evorun.runs.stated_studies import find_study
@@ -157,7 +157,7 @@ def is_remark(line: str) -> bool:
 def list_warnings(outcome: Outcome) -> list[str]:
     """Return the warnings: no real model, data other than the benchmark, an unfinished run, ..."""
     manifest = outcome.manifest
-    found = [*list_origins(manifest), *_list_other_grading(manifest)]
+    found = [*list_origins(manifest), *_list_other_grading(outcome)]
     unscored = [p for p in outcome.predictions if outcome.primary.value_in(p) is None]
     if unscored:
         n, name = len(outcome.predictions), text.words(outcome.primary.name)
@@ -189,10 +189,10 @@ def list_warnings(outcome: Outcome) -> list[str]:
     return found
 
 
-def _list_other_grading(manifest: Manifest) -> list[str]:
+def _list_other_grading(outcome: Outcome) -> list[str]:
     """Say how recorded answers were graded anew: by changed code in a replay, by other keys in an extension."""
     found = []
-    recording = find_recording(manifest.config)
+    manifest, recording = outcome.manifest, outcome.recording
     if recording is not None and (recording / MANIFEST).exists():
         changed = name_changed_plugins(load_manifest(recording), manifest)
         found += [f"A replay by code that has changed since the recorded run: {', '.join(changed)}."] if changed else []

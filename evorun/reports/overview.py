@@ -56,6 +56,8 @@ class Outcome:
 
     run_dir: Path
     manifest: Manifest
+    recording: Path | None
+    """The folder of the run that this one replays; None for a run of its own."""
     metrics: dict[str, Metric]
     by_stratum: dict[str, dict[str, Metric]]
     cost: dict[str, RoleCost]
@@ -205,6 +207,7 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
     return Outcome(
         run_dir=run_dir,
         manifest=manifest,
+        recording=find_recording(manifest.config),
         metrics=results.metrics,
         by_stratum={name: results.by_stratum[name] for name in sort_strata(results.by_stratum, manifest.strata)},
         cost=cost,

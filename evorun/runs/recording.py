@@ -1,12 +1,15 @@
 """The journals that hold a run's effects: its own and, for a run that replays a recording, the recording's too."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from evorun.errors import RunDirectoryError
-from evorun.runs.directory import MANIFEST, find_recording, load_manifest
+from evorun.runs.directory import ENGINES, MANIFEST, find_recording, load_manifest
 from evorun.runs.journal_file import JOURNAL, Effect, Key
 from evorun.runs.journal_reader import JournalReader, open_journal
+from evorun.runs.manifest import Manifest
 from evorun.runs.ownership import is_own
 
 
@@ -47,6 +50,23 @@ def find_first_own_step(run: Path) -> int | None:
             return manifest.origin.first_own_step
         folder = find_recording(manifest.config) if is_own(manifest) else None
     return None
+
+
+def restore_engines(manifest: Manifest) -> dict[str, Any]:
+    """Return a run's configuration, of a replay with the engines of the run that it replays.
+
+    These tell one simulated model from another. A recording that is gone leaves the configuration as it is.
+    """
+    seen: set[Path] = set()
+    config: Mapping[str, Any] = manifest.config
+    with suppress(RunDirectoryError):
+        while (folder := find_recording(manifest.config)) is not None and is_own(manifest):
+            if folder.resolve() in seen:
+                break
+            seen.add(folder.resolve())
+            manifest = load_manifest(folder)
+            config = {**config, **{key: manifest.config[key] for key in ENGINES if key in manifest.config}}
+    return dict(config)
 
 
 class _Chain:

@@ -33,6 +33,7 @@ from evorun.runs.crossed import crossed_mean, tabulate
 from evorun.runs.directory import load_manifest
 from evorun.runs.folders import run_folders
 from evorun.runs.manifest import ModelInRun
+from evorun.runs.ownership import sign
 
 GOOD = [True] * 8 + [False] * 2
 FAIR = [True] * 5 + [False] * 4 + [True]
@@ -261,6 +262,24 @@ def test_a_replay_by_a_changed_grader_is_compared_and_says_so(tmp_path: Path) ->
     edit_manifest(first[0], origin={**extension, "changes": ["task.strict: None -> True", "budget.calls: 1 -> 2"]})
     said = "An extension with other settings of the task: task.strict: None -> True."
     assert any(line.endswith(said) for line in compare(first).warnings)
+
+
+def test_replays_of_other_simulated_models_are_not_paired_and_have_their_settings(tmp_path: Path) -> None:
+    again = []
+    for method, skill in (("a", 0.4), ("a", 0.9), ("b", 0.4)):
+        name = f"{method}{skill}"
+        own = {"method": {"name": method}, "seed": 0}
+        model = {"name": "simulated", "skill": skill, "improvement": 0.2}
+        run = write_method(tmp_path / name, FAIR, method=method, simulated=True, config={**own, "engine": model})
+        config = {**own, "engine": {"name": "replay", "run": str(run)}}
+        replay = tmp_path / f"{name}_again"
+        write_method(replay, GOOD if skill == 0.9 else FAIR, method=method, simulated=True, config=config)
+        edit_manifest(replay, signature=sign(config))  # somebody else's recording is not looked for
+        again.append(replay)
+    comparison = compare(again)
+    assert any("Here: engine.improvement=0.2 and engine.skill=0.4,0.9." in line for line in comparison.warnings)
+    assert sorted(_names(comparison)) == ["a, engine.skill=0.4", "a, engine.skill=0.9", "b"]
+    assert [{pair.name, pair.reference} for pair in comparison.pairs.pairs] == [{"a, engine.skill=0.4", "b"}]
 
 
 def test_an_unfinished_run_is_paired_on_what_both_have_ended_and_says_so(tmp_path: Path) -> None:

@@ -22,10 +22,11 @@ from evorun.reports.comparison.names import (
 from evorun.reports.comparison.reported import ReportedFigures, find_reported
 from evorun.reports.facts import name_origins
 from evorun.reports.overview import Outcome, load_curves, load_outcome
-from evorun.runs.directory import PROBLEMS, find_recording
+from evorun.runs.directory import PROBLEMS
 from evorun.runs.manifest import Manifest
 from evorun.runs.paths import display
 from evorun.runs.reading import read_records, read_steps_without_texts
+from evorun.runs.recording import restore_engines
 from evorun.runs.schema import Metric, MetricPoint
 from evorun.runs.scores import Score
 
@@ -96,7 +97,7 @@ class Run:
     @property
     def recording(self) -> Path | None:
         """The folder of the run that this one replays; None for a run of its own."""
-        recording = find_recording(self.manifest.config)
+        recording = self.outcome.recording
         return None if recording is None else recording.resolve()
 
     @property
@@ -182,10 +183,18 @@ def load_runs(run_dirs: Iterable[Path], score: str | None = None) -> list[Run]:
 
     Raises RunDirectoryError or DataError, and ConfigError where a run lacks the score.
     """
-    outcomes = [load_outcome(run_dir, shows_records=False) for run_dir in run_dirs]
+    outcomes = [_with_engines(load_outcome(run_dir, shows_records=False)) for run_dir in run_dirs]
     if score is not None:
         outcomes = [_rank_by(score, outcome) for outcome in outcomes]
     return [_load_run(parts, outcome) for parts, outcome in zip(name_parts(outcomes), outcomes, strict=True)]
+
+
+def _with_engines(outcome: Outcome) -> Outcome:
+    """Return the figures of a replay with the engines of the recorded run: they decided its answers."""
+    if outcome.recording is None:
+        return outcome
+    manifest = msgspec.structs.replace(outcome.manifest, config=restore_engines(outcome.manifest))
+    return replace(outcome, manifest=manifest)
 
 
 def _rank_by(name: str, outcome: Outcome) -> Outcome:
