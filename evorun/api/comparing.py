@@ -111,7 +111,7 @@ class Comparison:
         """Explanations of the figures and the tests, a line each."""
         pairs = self._compared.pairs
         lines = [notes.pairs_heading(self._compared), notes.pairs_note(self._compared)] if pairs.pairs else []
-        return [*lines, *(notes.unpaired_line(unpaired) for unpaired in pairs.unpaired), *self._compared.remarks]
+        return [*lines, *notes.unpaired_lines(self._compared), *self._compared.remarks]
 
     arms = TableOf("arms")
     """One row for each method with its settings: means over its seeds, intervals and cost."""

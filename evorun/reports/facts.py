@@ -189,13 +189,17 @@ def list_warnings(outcome: Outcome) -> list[str]:
     return found
 
 
+REPLAY_LINE = "A replay"
+"""Begins each warning of a replay."""
+
+
 def _list_other_grading(outcome: Outcome) -> list[str]:
     """Say how recorded answers were graded anew: by changed code in a replay, by other keys in an extension."""
     found = []
     manifest, recording = outcome.manifest, outcome.recording
     if recording is not None and (recording / MANIFEST).exists():
-        changed = name_changed_plugins(load_manifest(recording), manifest)
-        found += [f"A replay by code that has changed since the recorded run: {', '.join(changed)}."] if changed else []
+        changed = ", ".join(name_changed_plugins(load_manifest(recording), manifest))
+        found += [f"{REPLAY_LINE} by code that has changed since the recorded run: {changed}."] if changed else []
     if manifest.origin is not None:
         changes = [change for change in manifest.origin.changes if change.startswith("task.")]
         found += [f"An extension with other settings of the task: {'; '.join(changes)}."] if changes else []

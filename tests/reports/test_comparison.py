@@ -21,6 +21,7 @@ from evorun.reports.comparison.notes import (
     intervals_note,
     pairs_note,
     shared_steps_lines,
+    unpaired_lines,
     width_notes,
 )
 from evorun.reports.comparison.paired import PairedScores
@@ -262,6 +263,23 @@ def test_a_replay_by_a_changed_grader_is_compared_and_says_so(tmp_path: Path) ->
     edit_manifest(first[0], origin={**extension, "changes": ["task.strict: None -> True", "budget.calls: 1 -> 2"]})
     said = "An extension with other settings of the task: task.strict: None -> True."
     assert any(line.endswith(said) for line in compare(first).warnings)
+
+
+def test_many_replays_beside_their_runs_are_two_lines(tmp_path: Path) -> None:
+    runs = []
+    for method in "abcdef":
+        for seed in (0, 1):
+            own = {"method": {"name": method}, "seed": seed}
+            run = write_method(tmp_path / f"{method}{seed}", GOOD, method=method, seed=seed, config=own)
+            config = {**own, "engine": {"name": "replay", "run": str(run)}}
+            again = tmp_path / f"{method}{seed}_again"
+            runs += [run, write_method(again, GOOD, method=method, seed=seed, config=config)]
+    comparison = compare(runs)
+    (line,) = unpaired_lines(comparison)
+    assert line.startswith("12 runs are not paired: a replay of a run that is compared, too (")
+    assert line.endswith("; 8 more)")
+    (line,) = [line for line in comparison.warnings if "no second sample" in line]
+    assert "; 8 more: A replay of a run" in line
 
 
 def test_replays_of_other_simulated_models_are_not_paired_and_have_their_settings(tmp_path: Path) -> None:

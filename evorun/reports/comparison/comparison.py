@@ -24,6 +24,7 @@ from evorun.reports.comparison.rows import Row, make_row
 from evorun.reports.comparison.runs import Run, load_runs
 from evorun.reports.comparison.study import StudyReport, find_control, report_study
 from evorun.reports.facts import (
+    REPLAY_LINE,
     SIMULATED_LINE,
     describe_early_ends,
     describe_missing_crossovers,
@@ -48,6 +49,9 @@ from evorun.runs.sweeps import describe_unfinished
 
 MAX_BANDS = 6
 """Maximum arms with bands, and with their runs as thin lines."""
+
+_MAX_NAMED = 4
+"""Maximum names in a line on many runs (ours)."""
 
 
 @dataclass(frozen=True)
@@ -364,7 +368,7 @@ def _describe_changed_code(arms: Sequence[Arm]) -> list[str]:
     lines = []
     for (kind, name), by_digest in holders.items():
         if len(by_digest) > 1:
-            where = "; ".join(f"{digest} in {', '.join(_name_runs(arms, runs))}" for digest, runs in by_digest.items())
+            where = "; ".join(f"{digest} in {', '.join(name_runs(arms, runs))}" for digest, runs in by_digest.items())
             lines.append(
                 f"The code of {name} changed between these runs, so that their scores do not compare ({where}). evorun "
                 "replay grades recorded answers by the present code."
@@ -402,14 +406,26 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
                 line += _describe_simulated_order(arms) if several_searches else ""
             holders[line].add(run.name)
         if run.recording in originals:
-            holders["A replay of a run that is compared, too: it is no second sample."].add(run.name)
+            holders[f"{REPLAY_LINE} of a run that is compared, too: it is no second sample."].add(run.name)
     everyone = {run.name for arm in [arm for arm in arms if not arm.is_baseline] or arms for run in arm.runs}
     return [
-        line if runs >= everyone else f"{'; '.join(_name_runs(arms, runs))}: {line}" for line, runs in holders.items()
+        line if runs >= everyone else f"{_name_holders(arms, runs, line)}: {line}" for line, runs in holders.items()
     ]
 
 
-def _name_runs(arms: Sequence[Arm], runs: set[str]) -> list[str]:
+def _name_holders(arms: Sequence[Arm], runs: set[str], line: str) -> str:
+    """Return the names of the runs that a warning concerns; of many replays, whose names say that, only some."""
+    names = name_runs(arms, runs)
+    return shorten_names(names) if line.startswith(REPLAY_LINE) else "; ".join(names)
+
+
+def shorten_names(names: Sequence[str]) -> str:
+    """Return names in one text, which leaves some out where they are many."""
+    more = len(names) - _MAX_NAMED
+    return "; ".join([*names[:_MAX_NAMED], *([f"{more:,} more"] if more > 0 else [])])
+
+
+def name_runs(arms: Sequence[Arm], runs: set[str]) -> list[str]:
     """Return the names of runs, of an arm with all its runs the arm's."""
     names: list[str] = []
     for arm in arms:

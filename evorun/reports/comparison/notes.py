@@ -1,13 +1,20 @@
 """Sentences around the tables of a comparison: the same on the page and in a terminal."""
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 from evorun.reports import text
 from evorun.reports.axes import Axis
 from evorun.reports.comparison.arms import Arm
-from evorun.reports.comparison.comparison import ComparedRuns, Panel, find_shared_facts
+from evorun.reports.comparison.comparison import (
+    ComparedRuns,
+    Panel,
+    find_shared_facts,
+    name_runs,
+    shorten_names,
+)
 from evorun.reports.comparison.groups import same_settings, select_eligible
 from evorun.reports.comparison.names import (
     SEED,
@@ -18,7 +25,7 @@ from evorun.reports.comparison.names import (
     join_parts,
     name_models,
 )
-from evorun.reports.comparison.pairs import Pair, Unpaired
+from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.rows import CAVEATS, Row
 from evorun.reports.comparison.runs import ANSWERED, Run
 from evorun.runs.crossed import LEVEL, POWER
@@ -490,9 +497,17 @@ def _describe_choice(comparison: ComparedRuns) -> str:
     return f"{which} with the {highest} {primary}{tie_break}. {favoured}"
 
 
-def unpaired_line(unpaired: Unpaired) -> str:
-    """Say why a run has no pair."""
-    return f"{unpaired.run.name} is not paired: {unpaired.reason}"
+def unpaired_lines(comparison: ComparedRuns) -> list[str]:
+    """Say why runs have no pair, a line for each reason."""
+    reasons: dict[str, set[str]] = defaultdict(set)
+    for unpaired in comparison.pairs.unpaired:
+        reasons[unpaired.reason].add(unpaired.run.name)
+    lines = []
+    for reason, runs in reasons.items():
+        names = shorten_names(name_runs(comparison.arms, runs))
+        who = f"{names} is" if len(runs) == 1 else f"{len(runs):,} runs are"
+        lines.append(f"{who} not paired: {reason}{f' ({names})' if len(runs) > 1 else ''}")
+    return lines
 
 
 def source_line(source: str, note: str) -> str:

@@ -56,8 +56,8 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
         scores = tables.make_score_pairs_table(pairs.main_pairs, comparison.omitted_scores)
         console.print_table(scores.to_rich())
         explained += [notes.SCORE_PAIRS_NOTE] if scores.rows else []
-    for unpaired in pairs.unpaired:
-        console.print(notes.unpaired_line(unpaired), style="yellow")
+    for line in notes.unpaired_lines(comparison):
+        console.print(line, style="yellow")
     console.print_table(tables.make_scores_table(comparison.rows, comparison.omitted_scores).to_rich())
     search = tables.make_search_table(comparison.rows, comparison.step)
     console.print_table(search.to_rich())
@@ -173,7 +173,7 @@ def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[st
         "pairs_notes": notes.pairs_notes(comparison),
         "score_pairs": tables.make_score_pairs_table(pairs.main_pairs, comparison.omitted_scores),
         "score_pairs_note": notes.SCORE_PAIRS_NOTE,
-        "unpaired": [notes.unpaired_line(unpaired) for unpaired in pairs.unpaired],
+        "unpaired": notes.unpaired_lines(comparison),
         "cost": tables.make_cost_table(comparison),
         "overhead": make_overhead_table(comparison),
         "run_cost": tables.make_run_cost_table(comparison),
