@@ -144,11 +144,28 @@ def test_a_sweep_is_replayed_by_the_new_code_and_one_bad_job_stops_no_other(tmp_
     assert "1 job not done, left out" in run("replay", "sweep", "output=third", cwd=tmp_path)
 
 
-def test_a_sweep_is_not_rejudged_but_told_how_it_is_compared(tmp_path: Path) -> None:
-    run("-m", "method=zero_shot", "seed=0,1", *RUN, "hydra.sweep.dir=sweep", cwd=tmp_path)
+def test_a_sweep_is_graded_again_into_one_table_of_its_arms(tmp_path: Path, edit: Edit) -> None:
+    run("-m", "method=zero_shot,self_consistency", "seed=0,1", *RUN, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    jobs = sorted(folder.parent for folder in (tmp_path / "sweep").glob("*/results.json"))
+    before = {job.name.partition("_letters")[0]: [] for job in jobs}
+    for job in jobs:
+        before[job.name.partition("_letters")[0]].append(score(job))
+    edit("0.5")
+    said = run("rejudge", "sweep", cwd=tmp_path)
+    assert said.count("changed since the run") == 1
+    rows = {line.split()[0]: line.split() for line in said.splitlines() if line.startswith("  ")}
+    for method, scores in before.items():
+        mean = sum(scores) / 2
+        assert rows[method][1:6] == ["2", "x", "4", f"{mean:.3f}", f"{mean / 2:.3f}"]
+        assert rows[method][6].endswith(f"{mean / 2:.3f}")
+    assert said.endswith("compare the methods by these grades: evorun replay sweep\n")
+    done = evorun_here("rejudge", "sweep", "gold=oracle", cwd=tmp_path)
+    assert "sweep: expected one run; of a sweep, code alone grades again" in done.stderr
+    (jobs[0] / "problems.jsonl").write_text("{}\n")
     done = evorun_here("rejudge", "sweep", cwd=tmp_path)
     assert done.returncode == 1
-    assert done.stderr.endswith("compare them: evorun replay sweep output=FOLDER\n")
+    assert "left out: " in done.stderr
+    assert rows["zero_shot"] == next(line.split() for line in done.stdout.splitlines() if " zero_shot " in line)
 
 
 def test_a_resume_of_a_complete_run_says_that_the_code_has_changed(tmp_path: Path, edit: Edit) -> None:

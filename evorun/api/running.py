@@ -193,13 +193,14 @@ def fork(
     return _load_last(_branch(begin, words, output, quiet=quiet))
 
 
-def rejudge(path: Place, *settings: Settings, trust: bool = False, quiet: bool = False, **named: Any) -> Run:
+def rejudge(path: Place, *settings: Settings, trust: bool = False, quiet: bool = False, **named: Any) -> Run | Runs:
     """Put a finished run's recorded texts before another judge, rubric or grader, and return the run.
 
+    Of a folder of runs, such as a sweep's, code alone grades again; return its runs.
     `evorun.rejudge(run, judge="oracle").rejudged()` is a frame of all its rejudgings. Only judging is paid for.
 
     Args:
-        path: the run, or its directory.
+        path: the run, its directory, or a sweep's folder.
         settings: `"judge=..."`, `"rubric=..."`, `"reward=..."`, `"gold=..."` or `"task.KEY=..."`; `"budget.calls=N"`.
             Without any, the texts are graded by the task's present code and data.
         trust: judge a run that somebody else started or changed; read its configuration first.
@@ -214,7 +215,7 @@ def rejudge(path: Place, *settings: Settings, trust: bool = False, quiet: bool =
     folder = _find_folder(path)
     done = carry_out(["rejudge", folder, *_trust(trust), *make_overrides(settings, named)], quiet=quiet)
     _raise_first(done)
-    return Run(Path(folder))
+    return load(folder)
 
 
 def _branch(begin: Sequence[str], words: Sequence[str], output: Folder | None, *, quiet: bool) -> Done:

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evorun.cli.options import split_max_price
+from evorun.cli.output import print_error
 from evorun.cli.overrides import parse, read_key
 from evorun.cli.plain import with_absolute_paths
 from evorun.cli.trust import TRUST, require_trust, with_changes, with_choices
-from evorun.cli.usage import USAGES, Interrupted
-from evorun.errors import ConfigError
+from evorun.cli.usage import EXIT_FAILED, USAGES, Interrupted
+from evorun.errors import ConfigError, EvorunError
 from evorun.runs.directory import REPORT, load_manifest
+from evorun.runs.folders import run_folders
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.studies import Opinions, load_rejudge
@@ -41,12 +43,17 @@ def rejudge(arguments: Sequence[str], console: Terminal) -> int:
     if not given or len(kinds) != 1 or not all("=" in word for word in given[1:]):
         raise ConfigError(f"expected: {USAGES['rejudge'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     run, changes = Path(given[0]), [word for word in given[1:] if read_key(word) not in LIMITS]
-    if is_sweep(run):
-        folder = shlex.quote(display(run))
-        raise ConfigError(
-            f"{display(run)}: expected one run, this is a sweep; rejudge each of its runs, or have all graded by the "
-            f"present code of the task and compare them: evorun replay {folder} output=FOLDER"
-        )
+    runs = run_folders([run]) if run.is_dir() else [run]
+    if len(runs) == 1:
+        [run] = runs
+    else:
+        of_code = kinds == {"grades"} and all(read_key(word).startswith("task.") for word in given[1:])
+        if not of_code or limit is not None:
+            raise ConfigError(
+                f"{display(run)}: expected one run; of a sweep, code alone grades again, with task.KEY=VALUE or with "
+                "nothing else; rejudge its runs one by one"
+            )
+        return _grade_each(run, runs, changes, console, trust=TRUST in arguments)
     settings: dict[str, Any] = {
         f"max_{read_key(word).partition('.')[2]}": _read_limit(word) for word in given[1:] if word not in changes
     }
@@ -58,6 +65,40 @@ def rejudge(arguments: Sequence[str], console: Terminal) -> int:
     settings |= {"max_price": limit} if limit is not None else {}
     _carry_out(run, config, kinds.pop(), settings, ["evorun", "rejudge", *arguments], console)
     return 0
+
+
+def _grade_each(folder: Path, runs: Sequence[Path], changes: Sequence[str], console: Terminal, *, trust: bool) -> int:
+    """Have code grade the responses of each run in a folder again; print one table of all; return the exit code.
+
+    A run that cannot be graded is left out. Raises ConfigError where none can. The pages of runs are left to `report`.
+    """
+    from evorun.reports.comparison.regraded import compare_grades
+
+    console.print(f"rejudge: the responses of {len(runs):,} runs in {display(folder)}", soft_wrap=True)
+    silent = Terminal(quiet=True)
+    studies: dict[Path, Path] = {}
+    refused: list[EvorunError] = []
+    for run in runs:
+        try:
+            config, _ = _make_config(run, changes)
+            _refuse_opinions(run, config)
+            require_trust(run, load_manifest(run), config, console, given=trust)
+            command = ["evorun", "rejudge", str(run), *changes]
+            studies[run] = _give_again(run, config, "grades", {}, command, silent)
+        except Interrupted:
+            console.print("interrupted; the same command goes on", soft_wrap=True)
+            raise
+        except EvorunError as error:  # the other runs may succeed
+            refused.append(error)
+    if not studies:
+        raise refused[0]
+    _print_section(compare_grades(studies), console)
+    for reason in refused:
+        print_error(f"left out: {reason}", reason)
+    if is_sweep(folder):
+        how = shlex.join(["evorun", "extend" if changes else "replay", display(folder), *changes])
+        console.print(f"compare the methods by these grades: {how}", soft_wrap=True)
+    return EXIT_FAILED if refused else 0
 
 
 def reselect(arguments: Sequence[str], console: Terminal) -> int:
@@ -117,7 +158,10 @@ def report_rejudge(folder: Path, console: Terminal) -> None:
     """Print the figures of a rejudging that has ended. Raises RunDirectoryError."""
     from evorun.reports.rejudged import load_rejudging
 
-    section = load_rejudging(folder)
+    _print_section(load_rejudging(folder), console)
+
+
+def _print_section(section: "RejudgedSection", console: Terminal) -> None:
     if section.warning:
         console.print(section.warning, style="bold yellow")
     _print_tables(section, console)
@@ -139,9 +183,29 @@ def _carry_out(
     console: Terminal,
     resumed: Path | None = None,
 ) -> Path:
-    """Carry out a study, print its tables and return its folder."""
+    """Carry out a study, print its tables, draw the run's page and return the study's folder."""
     from evorun.reports.html import write_report
     from evorun.reports.rejudged import load_judges
+
+    study = _give_again(run, config, kind, settings, command, console, resumed)
+    write_report(run)
+    report_rejudge(study, console)
+    for section in load_judges(run) if kind == "duels" else []:
+        _print_tables(section, console)
+    console.print(f"Report: {printable(display(run / REPORT))}", soft_wrap=True)
+    return study
+
+
+def _give_again(
+    run: Path,
+    config: Mapping[str, Any],
+    kind: Opinions,
+    settings: Mapping[str, Any],
+    command: Sequence[str],
+    console: Terminal,
+    resumed: Path | None = None,
+) -> Path:
+    """Carry out a study and return its folder."""
     from evorun.runner import registry
 
     with registry.blaming_plugins():
@@ -152,11 +216,6 @@ def _carry_out(
             how = f"evorun resume {shlex.quote(display(study.folder))}"
             console.print(f"interrupted; continue with: {how}", soft_wrap=True)
             raise Interrupted from None
-    write_report(run)
-    report_rejudge(study.folder, console)
-    for section in load_judges(run) if kind == "duels" else []:
-        _print_tables(section, console)
-    console.print(f"Report: {printable(display(run / REPORT))}", soft_wrap=True)
     return study.folder
 
 

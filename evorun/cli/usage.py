@@ -233,10 +233,11 @@ USAGES = {
     ),
     "rejudge": Usage(
         "rejudging:rejudge",
-        "evorun rejudge RUN_DIR [judge=MODEL|rubric=NAME|task.KEY=VALUE]",
+        "evorun rejudge RUN_DIR|SWEEP_DIR [judge=MODEL|rubric=NAME|task.KEY=VALUE]",
         "put a run's recorded texts before another judge, rubric or grader",
         "evorun rejudge RUN_DIR [judge=MODEL|rubric=NAME|reward=MODEL|gold=MODEL|task.KEY=VALUE] [budget.calls=N] "
-        "[budget.tokens=N] [--max-price=DOLLARS] [--trust] [KEY=VALUE ...]",
+        "[budget.tokens=N] [--max-price=DOLLARS] [--trust] [KEY=VALUE ...], or\n"
+        "       evorun rejudge SWEEP_DIR [task.KEY=VALUE ...] [--trust]",
         "Has a completed run's recorded texts judged again and compares the opinions. It generates no text.\n"
         "  judge=MODEL      each duel: agreement by order, length and step; the ratings and choices that follow\n"
         "  rubric=NAME|FILE each rollout of mpo or ppo: rewards by another rubric, and their rank correlation\n"
@@ -244,6 +245,8 @@ USAGES = {
         "  task.KEY=VALUE   each response: other grades (task.grader=math, task.data=CORRECTED); gold=MODEL: another\n"
         "                   gold judge\n"
         "  RUN_DIR alone    each response by the task's present code and data, without a call\n"
+        "  SWEEP_DIR        each of its runs so, or with task.KEY=VALUE: one table of old and new means by method,\n"
+        "                   with their paired change\n"
         "A model keeps the engine of its role (judge_engine=...) unless another is given. The study lies in\n"
         "RUN_DIR/rejudge/DIGEST; the same command continues it and pays only for what is missing.\n"
         "  evorun rejudge RUN_DIR judge=oracle budget.calls=500",

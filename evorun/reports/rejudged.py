@@ -18,7 +18,7 @@ from evorun.runs.statistics import MIN_PROBLEMS
 from evorun.runs.stopped import STOPS, Stopped, summarise_stops
 from evorun.runs.studies import REJUDGED, Opinions, RejudgedFigure, RejudgeManifest, load_figures, load_rejudge
 
-_SIMULATED = (
+SIMULATED_NOTE = (
     "Simulated: no language model gave these opinions, or none wrote the texts; figures say nothing about real models."
 )
 _NOTES: dict[Opinions, str] = {
@@ -67,13 +67,7 @@ def _describe(folder: Path, manifest: RejudgeManifest) -> RejudgedSection:
     figures = load_figures(folder)
     verdicts = [figure for figure in figures if manifest.kind == "duels" and figure.by != "score"]
     others = [figure for figure in figures if figure not in verdicts]
-    title = f"{manifest.kind} again: {manifest.asked or 'as recorded'}"
-    if manifest.plugins:
-        earlier = load_manifest(folder.absolute().parents[1]).plugins
-        changed = any(
-            kind not in earlier or plugin.digest != earlier[kind].digest for kind, plugin in manifest.plugins.items()
-        )
-        title += ", changed since the run" if changed else ", as in the run"
+    title = _describe_title(folder, manifest)
     if manifest.kind == "choices":
         tables = [
             _make_selectors_table(f"selectors_{folder.name}", figures),
@@ -90,7 +84,23 @@ def _describe(folder: Path, manifest: RejudgeManifest) -> RejudgedSection:
         notes.append(f"{manifest.remark}.")
     if manifest.ended_early:
         notes.append(f"{text.sentence(manifest.ended_early)}.")
-    return RejudgedSection(title, _SIMULATED if manifest.simulated else None, tables, " ".join(notes))
+    return RejudgedSection(title, SIMULATED_NOTE if manifest.simulated else None, tables, " ".join(notes))
+
+
+def describe_grader(folder: Path) -> str:
+    """Return what gave the grades of a rejudging, and whether its code has changed since the run."""
+    return _describe_title(folder, load_rejudge(folder))
+
+
+def _describe_title(folder: Path, manifest: RejudgeManifest) -> str:
+    title = f"{manifest.kind} again: {manifest.asked or 'as recorded'}"
+    if not manifest.plugins:
+        return title
+    earlier = load_manifest(folder.absolute().parents[1]).plugins
+    changed = any(
+        kind not in earlier or plugin.digest != earlier[kind].digest for kind, plugin in manifest.plugins.items()
+    )
+    return f"{title}, changed since the run" if changed else f"{title}, as in the run"
 
 
 def load_rejudgings(run: Path) -> list[RejudgedSection]:
@@ -115,7 +125,7 @@ def load_judges(run: Path) -> list[RejudgedSection]:
     completed = _find_completed(run)
     tables = compare_judges(run, completed)
     simulated = any(manifest.simulated for _, manifest in completed)
-    title, warning = "all judges of these duels", _SIMULATED if simulated else None
+    title, warning = "all judges of these duels", SIMULATED_NOTE if simulated else None
     return [RejudgedSection(title, warning, tables, _JUDGES)] if tables else []
 
 
@@ -138,7 +148,7 @@ def pool_selections(runs: Sequence[Path], folders: Sequence[Path]) -> RejudgedSe
         raise ConfigError(f"expected runs of one task to pool, got {', '.join(sorted({m.task for m in manifests}))}")
     selected = [list(read_records(folder / SELECTIONS, Selected)) for folder in folders]
     figures = [drop_intervals(figure) for figure in summarise(selected, primary_score(manifests[0].scores))]
-    warning = _SIMULATED if any(manifest.simulated for manifest in manifests) else None
+    warning = SIMULATED_NOTE if any(manifest.simulated for manifest in manifests) else None
     tables = [_make_selectors_table("selectors", figures), *_make_stops_tables(runs[0], folders)]
     notes = [_NOTES["choices"], *([_STOPS] if len(tables) > 1 else []), _INTERVALS]
     return RejudgedSection(f"choices of {len(runs)} runs", warning, tables, " ".join(notes))
