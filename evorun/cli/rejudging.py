@@ -72,7 +72,7 @@ def _grade_each(folder: Path, runs: Sequence[Path], changes: Sequence[str], cons
 
     A run that cannot be graded is left out. Raises ConfigError where none can. The pages of runs are left to `report`.
     """
-    from evorun.reports.comparison.regraded import compare_grades
+    from evorun.reports.comparison.graded_again import compare_grades
 
     console.print(f"rejudge: the responses of {len(runs):,} runs in {display(folder)}", soft_wrap=True)
     silent = Terminal(quiet=True)

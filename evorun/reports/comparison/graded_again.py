@@ -24,7 +24,7 @@ _NOTE = (
 )
 
 
-class _Regraded(NamedTuple):
+class _BothGrades(NamedTuple):
     """One score of an arm by both graders, on the problems to which both gave it."""
 
     recorded: float
@@ -72,7 +72,7 @@ def _read_final_grades(study: Path) -> dict[str, RejudgedGrade]:
     return {grade.problem: grade for grade in grades if grade.final}
 
 
-def _measure(arm: Arm, score: Score, grades: Mapping[str, Mapping[str, RejudgedGrade]]) -> _Regraded | None:
+def _measure(arm: Arm, score: Score, grades: Mapping[str, Mapping[str, RejudgedGrade]]) -> _BothGrades | None:
     """Return a score of an arm by both graders; None where no problem has it from both."""
     seeds = [pairs for run in arm.runs if (pairs := _pair(run, score, grades[run.name]))]
     if not seeds:
@@ -80,10 +80,10 @@ def _measure(arm: Arm, score: Score, grades: Mapping[str, Mapping[str, RejudgedG
     recorded, now = (fmean(fmean(pair[side] for pair in seed.values()) for seed in seeds) for side in (0, 1))
     if len(seeds) == 1:
         before, after = zip(*seeds[0].values(), strict=True)
-        return _Regraded(recorded, now, compare_scores(after, before))
+        return _BothGrades(recorded, now, compare_scores(after, before))
     changes = [{problem: after - before for problem, (before, after) in seed.items()} for seed in seeds]
     span = None if score.low is None or score.high is None else score.high - score.low
-    return _Regraded(recorded, now, compare_pooled_scores(changes, span))
+    return _BothGrades(recorded, now, compare_pooled_scores(changes, span))
 
 
 def _pair(run: Run, score: Score, grades: Mapping[str, RejudgedGrade]) -> dict[str, tuple[float, float]]:
