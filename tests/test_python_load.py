@@ -203,6 +203,22 @@ def test_columns_say_which_run_and_what_differs_within_a_method(runs: evorun.Run
     assert list(runs[0].candidates().columns[:2]) == ["text", "answer"]  # one run needs none
 
 
+def test_models_that_differ_are_a_column_named_as_reports_name_them(folder: Path, tmp_path: Path) -> None:
+    for name in ("able", "floor"):
+        shutil.copytree(folder / "a" / "zero", tmp_path / name)
+    file = tmp_path / "floor" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["config"]["model"]["name"] = manifest["models"]["policy"]["name"] = "random"
+    file.write_text(json.dumps(manifest))
+    runs = evorun.load(tmp_path)
+    assert isinstance(runs, evorun.Runs)
+    assert list(runs.predictions().columns[:5]) == ["run", "method", "task", "seed", "model"]
+    assert runs.predictions().groupby("model").ngroups == 2
+    assert list(runs.runs()["model"]) == ["simulated smollm2_135m", "random"]
+    assert [run.path.name for run in runs.where(model="random")] == ["floor"]
+    assert [run.path.name for run in runs.where(model="smollm2_135m")] == ["able"]  # as on the command line
+
+
 def test_figures_and_intervals_are_those_of_results(folder: Path, runs: evorun.Runs) -> None:
     frame = runs.runs().set_index("run")
     metrics, costs = runs.metrics(), runs.costs()

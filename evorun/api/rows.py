@@ -106,7 +106,7 @@ class RunRow(msgspec.Struct, frozen=True):
     status: Status
     started: str
     model: str
-    """Name of the policy model."""
+    """Name of the policy model as reports have it: `simulated` stands before that of one that is simulated."""
     regime: str
     """Information regime: what the method has beside the problem."""
     simulated: bool

@@ -24,7 +24,7 @@ from evorun.api.rows import (
 from evorun.api.settings import find_differing, list_settings
 from evorun.errors import ConfigError
 from evorun.runs.directory import PROBLEMS, load_manifest
-from evorun.runs.manifest import Manifest, Status
+from evorun.runs.manifest import Manifest, ModelInRun, Status
 from evorun.runs.prices import price_run
 from evorun.runs.printable import printable
 from evorun.runs.reading import read_metrics, read_records, read_results, read_steps_without_texts, read_training
@@ -76,8 +76,8 @@ class Frames:
     """The data frames of a run or of several.
 
     Each method takes `format="polars"` for a frame of polars; the default is one of pandas. Frames of several runs
-    begin with columns that tell the runs apart: run, method, task, seed, and the settings that differ. A frame is read
-    anew at each call.
+    begin with columns that tell the runs apart: run, method, task, seed, and the model and the settings that differ. A
+    frame is read anew at each call.
     """
 
     problems = _of_file(ProblemRecord, PROBLEMS)
@@ -152,6 +152,20 @@ class Run(Frames):
         return self.manifest.task
 
     @property
+    def model(self) -> str:
+        """Name of the policy as reports have it: `simulated` before that of a model that a simulated one stands for."""
+        return self._policy.short if self._policy else ""
+
+    @property
+    def _policy_name(self) -> str:
+        """Name of the policy's configuration, as in `model=NAME`; empty without a model."""
+        return self._policy.name if self._policy else ""
+
+    @property
+    def _policy(self) -> ModelInRun | None:
+        return self.manifest.models.get("policy") or next(iter(self.manifest.models.values()), None)
+
+    @property
     def seed(self) -> int:
         """Seed of all of the run's random streams."""
         return self.manifest.seed
@@ -202,12 +216,11 @@ class Run(Frames):
 
     def _make_row(self) -> RunRow:
         manifest, score, total = self.manifest, self.score, self.figures.cost.get("total")
-        policy = manifest.models.get("policy") or next(iter(manifest.models.values()), None)
         return RunRow(
             path=str(self.path),
             status=manifest.status,
             started=manifest.started,
-            model=policy.name if policy else "",
+            model=self.model,
             regime=manifest.regime,
             simulated=manifest.simulated,
             score=manifest.scores[0].name,
@@ -263,9 +276,14 @@ class Runs(Frames, Sequence[Run]):
     def where(self, predicate: Callable[[Run], bool] | None = None, /, **settings: Any) -> "Runs":
         """Return the runs that satisfy a function of a run, and have the values of all given settings.
 
-        settings: `method`, `task`, `seed`, `status`, or a key of the configuration (`**{"task.limit": 6}`), each with a
-        value or a list of values. Raises ConfigError for a setting that no run has.
+        settings: `method`, `task`, `model`, `seed`, `status`, or a key of the configuration (`**{"task.limit": 6}`),
+        each with a value or a list of values. Raises ConfigError for a setting that no run has.
         """
+        if "model" in settings:  # also as on a command line
+            given = settings.pop("model")
+            names = given if isinstance(given, list | tuple | set) else [given]
+            found = [run for run in self if run.model in names or run._policy_name in names]
+            return Runs(found, self._root).where(predicate, **settings)
         known = [
             {
                 **list_settings(run.config),
@@ -290,8 +308,11 @@ class Runs(Frames, Sequence[Run]):
 
     def identified(self) -> Iterator[tuple[Mapping[str, Any], Run]]:
         for run, settings in zip(self, find_differing([run.config for run in self]), strict=True):
-            name = self._name(run)
-            yield {"run": name, "method": run.method, "task": run.task, "seed": run.seed, **settings}, run
+            own = {"run": self._name(run), "method": run.method, "task": run.task, "seed": run.seed}
+            if "model.name" in settings:
+                del settings["model.name"]
+                own["model"] = run.model
+            yield {**own, **settings}, run
 
     def _name(self, run: Run) -> str:
         path = run.path.absolute()
