@@ -177,6 +177,9 @@ def test_a_resume_of_a_complete_run_says_that_the_code_has_changed(tmp_path: Pat
     assert "evorun rejudge run; or repeat the run by it: evorun replay run\n" in said
     again = evorun_here("method=zero_shot", "seed=0,1", "-m", *RUN, "hydra.sweep.dir=sweep", cwd=tmp_path)
     assert "has changed" not in again.stderr
+    assert "has changed" not in run("resume", "sweep", cwd=tmp_path)
     edit("0.25")
+    said = run("resume", "sweep", cwd=tmp_path)
+    assert "the code of task=letters has changed since 2 of them: grade their texts by it: evorun rejudge sweep" in said
     again = evorun_here("method=zero_shot", "seed=0,1", "-m", *RUN, "hydra.sweep.dir=sweep", cwd=tmp_path)
     assert "the code of task=letters has changed since this run, which is complete" in again.stderr

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from evorun.cli.quoting import quoted
 from evorun.cli.trust import require_sweep_trust, require_trust
 from evorun.errors import ConfigError, RunDirectoryError
 from evorun.runs import slurm
-from evorun.runs.directory import LOCK, MANIFEST, load_manifest, refuse_other_version
+from evorun.runs.directory import LOCK, MANIFEST, load_manifest, name_plugin, refuse_other_version
 from evorun.runs.files import is_locked, reject_links
 from evorun.runs.job_states import JobStatus
+from evorun.runs.manifest import PluginInRun
 from evorun.runs.paths import display
 from evorun.runs.sweeps import SWEEP_MANIFEST, SweepManifest, is_sweep, job_statuses, read_sweep
 from evorun.runs.terminal import Terminal
@@ -53,9 +55,10 @@ def resume_sweep(folder: Path, changes: Sequence[str], console: Terminal, *, tru
     _refuse_running(folder, jobs)
     left = [job for job, status in zip(sweep.jobs, jobs, strict=True) if not status.is_done]
     if not left:
-        console.print(
-            f"all {len(jobs)} jobs are done; compare them: evorun report {shlex.quote(display(folder))}", soft_wrap=True
-        )
+        shown = shlex.quote(display(folder))
+        console.print(f"all {len(jobs)} jobs are done; compare them: evorun report {shown}", soft_wrap=True)
+        for line in _list_changed_code(folder, sweep):
+            console.print(line, style="yellow", soft_wrap=True)
         return 0
     require_sweep_trust(folder, sweep, console, given=trust)
     for job in left:
@@ -73,6 +76,29 @@ def resume_sweep(folder: Path, changes: Sequence[str], console: Terminal, *, tru
     folder = folder.absolute()
     with _in_folder(sweep, console):
         return run_hydra([*_words(sweep.command[1:], of_launcher), f"hydra.sweep.dir={_value(folder)}"], resumed)
+
+
+def _list_changed_code(folder: Path, sweep: SweepManifest) -> list[str]:
+    """Return a line for each plug-in whose code has changed since a sweep's jobs were done, with what can be done."""
+    from evorun.runner.registry import blaming_plugins, find_plugin
+
+    now: dict[tuple[str, str], PluginInRun | None] = {}
+    changed: Counter[str] = Counter()
+    with blaming_plugins():
+        for manifest in (load_manifest(folder / job.folder) for job in sweep.jobs):
+            for kind, recorded in manifest.plugins.items():
+                place = kind, recorded.module
+                if place not in now:
+                    now[place] = find_plugin(*place)
+                if now[place] not in (None, recorded):
+                    changed[name_plugin(manifest, kind)] += 1
+    shown = shlex.quote(display(folder))
+    grade = f"grade their texts by it: evorun rejudge {shown}; or "
+    return [
+        f"the code of {name} has changed since {number:,} of them: "
+        f"{grade if name.startswith(('task=', 'grader=')) else ''}repeat them by it: evorun replay {shown}"
+        for name, number in changed.items()
+    ]
 
 
 def add_jobs(folder: Path, values: Sequence[str], console: Terminal, *, trust: bool) -> int:

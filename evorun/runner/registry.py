@@ -281,6 +281,12 @@ def describe_plugins(**names: str) -> "dict[str, PluginInRun]":
     return {kind: _describe_plugin(point) for kind, point in points.items() if point is not None}
 
 
+def find_plugin(kind: str, module: str) -> "PluginInRun | None":
+    """Return the origin, as it is now, of a plug-in of a kind that a module provides; None where none is installed."""
+    points = [point for known in KINDS if known == kind for point in plugins(known).values()]
+    return next((_describe_plugin(point) for point in points if point.module == module), None)
+
+
 def name_grading_parts(task: "TaskConfig") -> dict[str, str]:
     """Return the names of the parts whose code grades responses, by kind: the task, and of rows the grader."""
     rows: Any = task
