@@ -15,7 +15,7 @@ from evorun.reports.comparison import compare
 from evorun.reports.comparison.evolution import collect_evolved_texts, compare_lines
 from evorun.reports.comparison.notes import search_note
 from evorun.reports.comparison.output import write_comparison
-from evorun.reports.comparison.tables import make_run_cost_table, make_search_table
+from evorun.reports.comparison.tables import make_data_tables, make_run_cost_table, make_search_table
 
 pytestmark = pytest.mark.usefixtures("drawn_figures")
 
@@ -81,6 +81,9 @@ def test_crossovers_are_counted_and_a_run_without_any_is_warned_of(tmp_path: Pat
     per_run = list(table.headings).index("crossovers\nper run")
     assert sorted(str(row[per_run]) for row in table.rows) == ["0", "0", "1"]
     assert "Crossovers per run: " in search_note(comparison)
+    arms = next(table for table in make_data_tables(comparison) if table.name == "arms")
+    exported = list(arms.headings).index("crossovers_per_run")
+    assert sorted(row[exported] for row in arms.rows) == [0, 0, 1]
     (warning,) = (line for line in comparison.warnings if "No crossover: " in line)
     warned = next(run for run in comparison.runs if run.outcome.run_dir == folders[1])
     assert warning.startswith(f"{warned.name}: No crossover: ")

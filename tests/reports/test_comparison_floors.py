@@ -12,7 +12,7 @@ from evorun.cli import main
 from evorun.reports.comparison import compare, export_comparison
 from evorun.reports.comparison.comparison import find_shared_facts
 from evorun.reports.comparison.notes import cost_note, describe_missing_baselines, search_note, shared_line
-from evorun.reports.comparison.tables import make_cost_table, make_main_table, make_search_table
+from evorun.reports.comparison.tables import make_cost_table, make_data_tables, make_main_table, make_search_table
 from evorun.runs.paths import display
 from evorun.runs.sweeps import SWEEP_MANIFEST
 
@@ -146,6 +146,8 @@ def test_what_the_search_found_and_the_judge_chose_is_a_table_of_means_over_seed
         ["lyria", "4.50", "60.0 %", "75.0 %", "70.0 % of 40"],
         ["zero_shot", "\u2013", "25.0 %", "\u2013", "\u2013"],
     ]
+    arms = make_data_tables(comparison)[0]
+    assert [row[list(arms.headings).index("judge_agreement_n")] for row in arms.rows] == [40, None]
     note = search_note(comparison)
     assert "With several seeds, both are means over them, so that their product need not" in note
     assert "duels between a correct and an incorrect candidate that the correct one won" in note

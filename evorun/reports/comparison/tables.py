@@ -418,6 +418,9 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
         "tokens_per_problem",
         *(["price_per_problem"] if (priced := _has_prices(rows)) else []),
     ]
+    columns += ["sequential_tokens"] if (sequential := any(row.sequential_tokens is not None for row in rows)) else []
+    columns += ["crossovers_per_run"] if (crossed := any(row.crossovers is not None for row in rows)) else []
+    columns += [f"{AGREEMENT}_n"] if (agreed := AGREEMENT in figures) else []
     columns += [f"{figure}{end}" for figure in figures for end in ("", "_low", "_high")]
     columns += [f"{figure}_{end}_over_seeds" for figure in over_seeds for end in ("low", "high")]
     shared = any(row.seed_share is not None for row in rows)
@@ -430,6 +433,9 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
         cells += ["yes" if row.is_baseline else "no", row.information_regime]
         cells += [row.n, row.generation or None, total.calls if total else None, total.tokens if total else None]
         cells += [total.price if total else None] if priced else []
+        cells += [row.sequential_tokens] if sequential else []
+        cells += [row.crossovers] if crossed else []
+        cells += [row.get_metric(AGREEMENT).n or None] if agreed else []
         for figure in figures:
             cells += [row.get_metric(figure).value, *list_ends(row.get_interval(figure))]
         seeds_ci95 = [row.get_metric(figure).ci95 if row.seeds > 1 else None for figure in over_seeds]
