@@ -7,7 +7,7 @@ functions check values whose bounds depend on other values.
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, wraps
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 from msgspec import Meta
@@ -38,15 +38,28 @@ class OneOf:
 class Checked:
     """Base of settings whose values are refused outside the bounds of their types; None passes: no limit, or not set.
 
-    Raises ConfigError that names the key. Checks of several fields at once belong into `__post_init__` of a subclass,
-    after `super().__post_init__()`.
+    Raises ConfigError that names the key. Checks of several fields at once belong into `__post_init__` of a subclass.
+    The bounds hold when it runs, whether or not it calls `super().__post_init__()`, which does the bases' own checks.
     """
 
     section: ClassVar[str] = ""
     """The configuration group of the keys, such as `method`."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own_checks = cls.__post_init__
+        if not hasattr(own_checks, "checks_bounds"):  # it may forget its base's, so the bounds are checked before it
+
+            @wraps(own_checks)
+            def check_all(self: Checked, *init_values: Any) -> None:
+                require_stated_bounds(self, self.section)
+                own_checks(self, *init_values)
+
+            check_all.checks_bounds = True  # type: ignore[attr-defined]
+            cls.__post_init__ = check_all  # type: ignore[method-assign]
+
     def __post_init__(self) -> None:
-        require_stated_bounds(self, self.section)
+        """Do nothing more: the bounds are checked before the `__post_init__` of any subclass."""
 
 
 def require_stated_bounds(values: Any, section: str) -> None:

@@ -109,6 +109,45 @@ def test_settings_of_several_parts_check_the_fields_of_all() -> None:
 
 
 @dataclass(kw_only=True)
+class Forgetful(Sampled):
+    limit: PositiveInt = 1
+
+    def __post_init__(self) -> None:  # without its base's
+        if self.temperature > self.limit:
+            raise ConfigError("method.temperature: expected at most method.limit")
+
+
+@dataclass(kw_only=True, slots=True)
+class Slotted(Forgetful):
+    share: Fraction = 0.5
+
+
+class Mixin:
+    def __post_init__(self) -> None:
+        pass
+
+
+@dataclass(kw_only=True)
+class Mixed(Mixin, Sampled):
+    pass
+
+
+@pytest.mark.parametrize("settings", [Forgetful, Slotted, Mixed])
+def test_checks_of_a_class_of_its_own_never_replace_those_of_the_bounds(settings: Any) -> None:
+    settings(temperature=1)
+    with pytest.raises(ConfigError, match=r"^method\.temperature: expected a number >= 0, got -1$"):
+        settings(temperature=-1)
+    if settings is not Mixed:
+        with pytest.raises(ConfigError, match=r"^method\.limit: expected a number >= 1, got 0$"):
+            settings(temperature=0, limit=0)
+        with pytest.raises(ConfigError, match=r"^method\.temperature: expected at most method\.limit$"):
+            settings(temperature=2)
+    if settings is Slotted:
+        with pytest.raises(ConfigError, match=r"^method\.share: "):
+            settings(temperature=0, share=2)
+
+
+@dataclass(kw_only=True)
 class Cool(Sampled):
     temperature: float = 0.7
 
