@@ -6,7 +6,7 @@ from evorun.reports import text
 from evorun.reports.hacking import MONITOR, MONITORS
 from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.runs.manifest import Manifest
-from evorun.runs.schema import Metric, PredictionRecord
+from evorun.runs.schema import Metric
 from evorun.runs.scores import Score, primary_score
 
 SEARCH = {
@@ -108,17 +108,6 @@ def make_figures_table(
         rows.append((name, value(metric.value), interval(metric.ci95), n))
     caption = "" if words is RATINGS else describe_share_intervals(shown.values())
     return Table([*word_columns(heading), *figure_columns("value", "95 % interval", "n")], list(rows), caption=caption)
-
-
-def explain_missing_auc(metrics: Mapping[str, Metric], predictions: Iterable[PredictionRecord]) -> str:
-    """Say that a method rates responses without a standard deviation, so that a figure is missing; else empty."""
-    beliefs = [prediction.belief for prediction in predictions if prediction.belief is not None]
-    rated = any(belief.mean is not None for belief in beliefs)
-    if "pool_coverage" not in metrics or "posterior_auc" in metrics or not rated:
-        return ""
-    if any(belief.sd is not None for belief in beliefs):
-        return ""
-    return "How often right is rated above wrong is not shown: the method gives no standard deviation of its ratings."
 
 
 def describe_share_intervals(shares: Iterable[Metric]) -> str:

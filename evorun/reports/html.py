@@ -15,7 +15,6 @@ from evorun.reports.facts import list_facts, list_settings, list_tiles, list_war
 from evorun.reports.figures import (
     RATINGS,
     SEARCH,
-    explain_missing_auc,
     has_judge,
     make_figures_table,
     warn_of_indecision,
@@ -205,8 +204,6 @@ def _describe_search(outcome: Outcome, steps: Sequence[StepRecord]) -> str:
             "A problem is lost if no right candidate was proposed, or none was chosen, or its text could not be parsed."
         )
         sentences.append(lost)
-    if missing := explain_missing_auc(outcome.metrics, outcome.predictions):
-        sentences.append(missing)
     pruned, capped = (int(sum(step.extra.get(name, 0) for step in steps)) for name in ("pruned", "capped"))
     if pruned or capped:
         dropped = f"{text.count(pruned)} by the confidence rule, {text.count(capped)} by max_pool"

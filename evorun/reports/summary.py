@@ -15,7 +15,6 @@ from evorun.reports.figures import (
     SEARCH,
     describe_figure,
     describe_share_intervals,
-    explain_missing_auc,
     make_figures_table,
     word_judge,
 )
@@ -140,8 +139,7 @@ def _make_diagnostics_table(outcome: Outcome) -> Table:
         if name not in known
     ]
     title = "search and judge" if "decisive_rate" in outcome.metrics else "search"
-    intervals = describe_share_intervals(outcome.metrics[key] for key in (*SEARCH, *JUDGE) if key in outcome.metrics)
-    caption = f"{explain_missing_auc(outcome.metrics, outcome.predictions)} {intervals}".lstrip()
+    caption = describe_share_intervals(outcome.metrics[key] for key in (*SEARCH, *JUDGE) if key in outcome.metrics)
     rows = [*search.rows, *judge.rows]
     return replace(search, rows=[*rows, *losses, *others], title=title, caption=caption if rows else "")
 

@@ -24,14 +24,14 @@ class _Pool:
     covered: bool = False
     """True when one of them is right."""
     right: "array[float]" = field(default_factory=lambda: array("d"))
-    """Posterior means of right rated candidates; `wrong`: of wrong ones."""
+    """The method's ratings (`mean`) of right candidates; `wrong`: of wrong ones."""
     wrong: "array[float]" = field(default_factory=lambda: array("d"))
     utilities: dict[CandidateId, float] = field(default_factory=dict)
 
     def add(self, candidate: CountedCandidate, measure: Score) -> None:
         """Add a candidate; `measure` says how good it is."""
         self.covered |= bool(candidate.correct)
-        if candidate.mean is not None and candidate.sd is not None and candidate.correct is not None:
+        if candidate.mean is not None and candidate.correct is not None:
             (self.right if candidate.correct else self.wrong).append(candidate.mean)
         if (value := measure.value_in(candidate)) is not None:
             self.utilities[candidate.id] = measure.utility(value)
@@ -103,8 +103,8 @@ def search_figures(
 
     - `pool_coverage`: problems with a right candidate among all that were proposed;
     - `choice_given_coverage`: of those, problems whose final answer is right;
-    - `posterior_auc`: the probability that a right candidate's posterior mean is above a wrong one's of the same
-      problem, equal ones counting half; a mean over the problems that have both;
+    - `posterior_auc`: the probability that a right candidate's rating (posterior mean, share of votes, Elo, ...) is
+      above a wrong one's of the same problem, equal ones counting half; a mean over the problems that have both;
     - `decisive_rate`: duels with a winner; `position_a_rate`: verdicts A among verdicts A and B; `tie_rate` and
       `invalid_rate`: ties, and texts without a verdict, among all texts of judges;
     - `refused_rate`: requests to judges that the engine refused; left out where there were none;

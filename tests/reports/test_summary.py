@@ -242,19 +242,3 @@ def test_an_unfinished_run_has_scores_so_far(tmp_path: Path) -> None:
 
 def test_a_run_of_a_task_without_scores_has_no_table_of_them(tmp_path: Path) -> None:
     assert "scores" not in _summary(write_method(tmp_path / "run", [True, False]))
-
-
-def test_a_run_says_why_it_does_not_tell_how_often_right_is_rated_above_wrong(tmp_path: Path) -> None:
-    note = "the method gives no standard deviation of its ratings"
-    run = write_run(tmp_path / "run")
-    assert note not in _summary(run)
-    for name in ("candidates", "predictions"):
-        path = run / f"{name}.jsonl"
-        lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-        for line in lines:
-            line.get("belief", line)["sd"] = None
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (run / "metrics.jsonl").unlink()
-    write_results(run, (ACCURACY,), {})
-    assert note in " ".join(_summary(run).split())
-    assert note in write_report(run).read_text()

@@ -21,7 +21,7 @@ def candidate(
 ) -> CandidateRecord:
     return CandidateRecord(
         problem=problem, id=name, generation=0, operator="init", text="t", answer="a", correct=correct, mean=mean,
-        sd=None if mean is None else 1.0, **fields,
+        **fields,
     )  # fmt: skip
 
 

@@ -93,8 +93,8 @@ def search_note(comparison: ComparedRuns) -> str:
         "product need not be the accuracy.",
         "judge_agreement": f"Judge agreement: the share of decisive duels between {unequal} one won, "
         "and the number of these duels, over all runs. With few of them, it says little.",
-        "posterior_auc": "Posterior AUC: how often a correct candidate has a higher posterior mean than an incorrect "
-        "one of the same problem; methods that give no standard deviations have none.",
+        "posterior_auc": "Posterior AUC: how often the method rates a correct candidate above an incorrect one of the "
+        "same problem.",
     }
     shown = {name for row in comparison.rows for name, metric in row.metrics.items() if metric.value is not None}
     sentences = [sentence for name, sentence in explained.items() if name in shown]
