@@ -41,9 +41,9 @@ class Learned(NamedTuple):
     def imitated(self, world: World, lead: float, conversations: int) -> "Learned":
         """Return the policy after a step of fine-tuning.
 
-        lead: by how much the skill that the conversations show exceeds the untrained one on the same problems; below 0
-        if it is less. The policy covers `training_speed` of its own distance to the skill shown, or less of it if there
-        are few conversations (`gradient_noise`).
+        lead: by how much the skill that the conversations show exceeds the untrained one; below 0 if it is less. The
+        policy covers `training_speed` of its own distance to the skill shown, or less of it if there are few
+        conversations (`gradient_noise`).
         """
         exact = conversations / (conversations + world.gradient_noise) if conversations else 0.0
         return self._replace(gain=self.gain + world.training_speed * exact * (lead - self.gain))

@@ -34,10 +34,15 @@ class Skill(World):
         merit = 2 * _share(instruction) - 1 if instruction else 0.0
         return self.own_chance(problem) + parents + self.instruction_gain * merit
 
-    def own_chance(self, problem: str) -> float:
-        """Return the problem's probability of a right answer from scratch."""
-        given = self.skills.get(problem)
-        return _own_chance(problem, self.skill, self.spread) if given is None else given
+    def own_chance(self, problem: str, skill: float | None = None) -> float:
+        """Return the problem's probability of a right answer from scratch.
+
+        skill: a mean over problems in place of the model's own. It moves a chance that `skills` gives by as much.
+        """
+        mean, given = self.skill if skill is None else skill, self.skills.get(problem)
+        if given is None:
+            return _own_chance(problem, mean, self.spread)
+        return min(1.0, max(0.0, given + mean - self.skill))
 
     def answer_chance(self, request: Request, shown: Sequence[float]) -> float:
         """Return the probability of a right answer to a request, including the effects of principles and training.

@@ -19,7 +19,7 @@ from evorun.runs.terminal import Terminal
 from evorun.simulation.simulator import SKILLS
 from evorun.simulation.skill import Skill
 from evorun.testing.runs import COMPLETED, Run, carry_out
-from evorun.training.simulated_tuning import SimulatedTuning
+from evorun.training.simulated_tuning import SimulatedTuning, find_nearest_skill
 from evorun.training.wire import FineTuning
 from killed_runs import check_killed_run
 
@@ -40,7 +40,9 @@ class Teacher:
         return [(1 + skill) / 2 for skill in SKILLS]
 
 
-def tuning(folder: Path, answers: Sequence[tuple[str | None, str]], **engine: Any) -> SimulatedTuning:
+def tuning(
+    folder: Path, answers: Sequence[tuple[str | None, str]], *, spread: float = 0.0, **engine: Any
+) -> SimulatedTuning:
     """Return a model, skilled 0.35, that is tuned on answers to problems, in batches of 2."""
     folder.mkdir(exist_ok=True)
     lines = [
@@ -52,7 +54,7 @@ def tuning(folder: Path, answers: Sequence[tuple[str | None, str]], **engine: An
         for number, (problem, text) in enumerate(answers, start=1)
     ]
     (folder / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    config = make_config("engine", "simulated", skill=0.35, spread=0.0, **engine)
+    config = make_config("engine", "simulated", skill=0.35, spread=spread, **engine)
     base = config.open_for(ModelConfig(name="m", id="m"), Teacher())
     data = str(folder / "train.jsonl")
     objective = FineTuning(train=data, held_out=None, source=data, epochs=1.0, batch=2, max_length=9)
@@ -68,20 +70,16 @@ async def gains(model: SimulatedTuning, steps: int) -> list[float]:
     return [(await model.train_step(step))["skill_gain"] for step in range(1, steps + 1)]
 
 
-async def test_a_step_covers_a_share_of_the_distance_to_the_skill_that_its_conversations_show(tmp_path: Path) -> None:
+async def test_a_step_covers_a_share_of_the_distance_to_the_skill_that_all_conversations_show(tmp_path: Path) -> None:
     good = tuning(
         tmp_path / "good", [("p1", "0.95"), ("p2", "0.9"), ("p3", "0.95"), ("p4", "0.9"), ("p5", "0.925")], **FAST
     )
     assert (await good.evaluate())["data_skill"] == pytest.approx(2 * 0.925 - 1)
-    first = await good.train_step(1)
-    assert first["skill_gain"] == pytest.approx((first["data_skill"] - 0.35) / 8)
-    second = await good.train_step(2)
-    gain = first["skill_gain"] + (second["data_skill"] - 0.35 - first["skill_gain"]) / 8
-    assert second["skill_gain"] == pytest.approx(gain)
-    last = await good.train_step(3)  # a batch of one: 0.5 * 1 / 7
-    assert last["skill_gain"] == pytest.approx(gain + (last["data_skill"] - 0.35 - gain) / 14)
+    # the last batch has one: 0.5 * 1 / 7
+    expected = [0.5 / 8, 0.5 / 8 + 0.5 * 7 / 64, 0.5 - 0.5 * 49 / 64 * 13 / 14]
+    assert await gains(good, 3) == pytest.approx(expected)
     exported = json.loads(((await good.export()) / "simulated_policy.json").read_bytes())
-    assert exported == {"simulated": True, "model": "m", "updates": 3, "learned": last["skill_gain"]}
+    assert exported == {"simulated": True, "model": "m", "updates": 3, "learned": pytest.approx(expected[-1])}
 
 
 async def test_bad_data_make_it_worse_equal_data_leave_it_and_a_speed_of_0_changes_nothing(tmp_path: Path) -> None:
@@ -93,11 +91,47 @@ async def test_bad_data_make_it_worse_equal_data_leave_it_and_a_speed_of_0_chang
     assert await gains(tuning(tmp_path / "off", bad, training_speed=0.0), 2) == [0.0, 0.0]
 
 
-async def test_its_own_skill_is_that_on_the_same_problems(tmp_path: Path) -> None:
+async def test_problems_of_a_given_difficulty_move_with_the_skill(tmp_path: Path) -> None:
     hard = tuning(tmp_path / "hard", [("p1", "0.575"), ("p2", "0.575")], skills={"p1": 0.1, "p2": 0.1}, **FAST)
-    assert await gains(hard, 1) == pytest.approx([0.05 / 8])  # shown 0.15, of which it has 0.1
+    assert (await hard.evaluate())["data_skill"] == pytest.approx(0.4)  # where 0.1 has become 0.15
+    assert await gains(hard, 1) == pytest.approx([0.05 / 8])
     learned = tuning(tmp_path / "learned", [("p1", "0.725"), ("p2", "0.725")], learned=0.1, **FAST)
     assert await gains(learned, 1) == pytest.approx([0.0])
+
+
+ANSWERS = 1500
+"""Their mean grade shows a skill to within 0.04: three standard errors."""
+
+
+@pytest.mark.parametrize("skill", [0.2, 0.35, 0.6, 0.8])
+@pytest.mark.parametrize("place", [2, 27, 52], ids=["hard", "average", "easy"])
+async def test_a_student_ends_at_its_teachers_skill_however_hard_the_problems_are(
+    tmp_path: Path, place: int, skill: float
+) -> None:
+    teacher, rng = Skill(skill=skill, spread=0.1), np.random.default_rng(0)
+    by_difficulty = sorted((f"p{number}" for number in range(60)), key=lambda name: teacher.own_chance(name, 0.35))
+    problems = by_difficulty[place : place + 6]
+    # A right answer has the grade 1, a wrong one 0.5.
+    answers: list[tuple[str | None, str]] = [
+        (problem, "1" if rng.random() < teacher.own_chance(problem) else "0.5")
+        for problem in problems
+        for _ in range(ANSWERS // len(problems))
+    ]
+    student = tuning(tmp_path / "student", answers, spread=0.1, training_speed=1.0, gradient_noise=0.0)
+    assert (await student.evaluate())["data_skill"] == pytest.approx(skill, abs=0.04)
+    assert 0.35 + (await gains(student, 1))[0] == pytest.approx(skill, abs=0.04)  # one step goes the whole way
+
+
+@pytest.mark.parametrize(("own", "shown"), [(0.2, 0.4), (0.6, 0.6), (1.0, 0.8)])
+def test_of_several_skills_with_that_grade_the_nearest_to_its_own_is_shown(own: float, shown: float) -> None:
+    skills = np.linspace(0, 1, 6)
+    assert find_nearest_skill(0.9, skills, np.array([0.1, 0.3, 0.9, 0.9, 0.9, 1.0]), own) == pytest.approx(shown)
+
+
+def test_a_mean_that_falls_at_a_higher_skill_takes_no_student_beyond_its_teacher() -> None:
+    skills, grades = np.linspace(0, 1, 6), np.array([0.0, 0.3, 0.6, 0.5, 0.8, 1.0])
+    assert find_nearest_skill(0.5, skills, grades, 0.2) < 0.4
+    assert find_nearest_skill(0.7, skills, grades, 0.2) == pytest.approx(0.7)
 
 
 async def test_what_nobody_can_grade_shows_the_skill_that_is_set(tmp_path: Path) -> None:
@@ -157,7 +191,8 @@ def test_a_run_learns_from_a_file_and_a_replay_is_the_same(tmp_path: Path) -> No
     assert whole.outcome == COMPLETED
     assert whole.json("manifest.json")["simulated"] is True
     figures = [record["figures"] for record in whole.records("training")]
-    assert figures[0] == {"steps": 4, "conversations": 16, "held_out": 4, "cut": 0, "dropped": 0, "data_skill": 1}
+    counts = {"steps": 4, "conversations": 16, "held_out": 4, "cut": 0, "dropped": 0}
+    assert figures[0] == {**counts, "data_skill": pytest.approx(1)}
     assert {record["step"] for record in whole.records("steps")} == {0, 2, 4}
     assert learned(whole.path) > 0
     replayed = train(tmp_path / "replayed", data, "engine=replay", f"engine.run={whole.path}")
