@@ -366,7 +366,11 @@ def test_a_fine_tuning_is_planned_by_its_conversations(tmp_path: Path, capsys: p
     assert {part.key: part.copies for part in parts} == {"engine": 7, "training": 1}  # far more to decode than to learn
     assert planning.plan([*words, "engine=vllm"], Terminal()) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert f"Fine-tuning: on 10 conversations of {data}, 2 epochs, 3,800 tokens in all" in said
+    assert f"Fine-tuning: on 10 conversations of {data}, 2 epochs, 3,800 tokens in all, about 0.6 s of an H100" in said
+    assert planning.plan([*words, "engine=simulated", "engine.data_skill=0.5"], Terminal()) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "3,800 tokens in all, simulated, which takes no GPU." in said
+    assert "H100" not in said
     with pytest.raises(DataError, match=r"^method.data: cannot read .*nosuch.jsonl"):
         planning.plan([*words, "method.data=nosuch.jsonl"], Terminal())
 

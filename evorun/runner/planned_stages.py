@@ -56,6 +56,9 @@ def _find_complete(config: Mapping[str, Any], teacher: Mapping[str, Any]) -> Pat
 def describe_tuning(config: RunConfig, data: str, tokens: float) -> str:
     """Say how many tokens a fine-tuning learns from, and for how long. data: what they come from."""
     epochs = config.raw["method"]["epochs"]
-    took = hours(6, config.model.name, tokens, TRAINING)
-    how_long = f"about {text.duration(3600 * took)} of an H100 by formula" if took else "hours unknown"
+    if config.engine.simulated:
+        how_long = "simulated, which takes no GPU"
+    else:
+        took = hours(6, config.model.name, tokens, TRAINING)
+        how_long = f"about {text.duration(3600 * took)} of an H100 by formula" if took else "hours unknown"
     return f"{data}, {epochs:g} epoch{'' if epochs == 1 else 's'}, {text.compact(tokens)} tokens in all, {how_long}."
