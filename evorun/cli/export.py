@@ -124,7 +124,8 @@ def _latex(folders: Sequence[Path], output: Path, options: Mapping[str, str]) ->
     from evorun.exports.latex import comparison_tables
     from evorun.reports.comparison import compare
 
-    write_atomically(output, comparison_tables(compare(folders)).encode("utf-8", "replace"))
+    compared = compare(folders, options.get("against"), options.get("score"))
+    write_atomically(output, comparison_tables(compared).encode("utf-8", "replace"))
     return r"; needs \usepackage{booktabs} and \usepackage[T1]{fontenc}"
 
 
@@ -156,6 +157,6 @@ _FORMATS = {
         _eval_results, ".yaml", single=True, options=("dataset", "task_id", "source"), required=("dataset", "task_id")
     ),
     "inspect": _Format(_inspect, ".eval", single=True),
-    "latex": _Format(_latex, ".tex"),
+    "latex": _Format(_latex, ".tex", options=("against", "score")),
     "model": _Format(_model, "", single=True),
 }

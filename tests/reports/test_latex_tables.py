@@ -12,6 +12,7 @@ from comparison_fixture import edit_manifest, write_method
 from pylatexenc.latex2text import LatexNodes2Text
 from pylatexenc.latexwalker import LatexEnvironmentNode, LatexWalker
 
+from evorun.cli.export import export_runs
 from evorun.exports.latex import comparison_tables, render
 from evorun.reports import text
 from evorun.reports.comparison import compare
@@ -19,6 +20,7 @@ from evorun.reports.comparison.tables import make_strata_table
 from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.runs.schema import Metric
 from evorun.runs.scores import ACCURACY
+from evorun.runs.terminal import Terminal
 
 
 def test_latex_escapes_every_cell() -> None:
@@ -123,6 +125,20 @@ def test_captions_of_parts_say_what_each_holds(tmp_path: Path) -> None:
     costs = document[document.index("tab:run-cost") :]
     assert re.search(r"one.*30\.0.*s", costs)  # the other run was resumed
     assert "\\paragraph{Study.}" not in document
+
+
+def test_the_main_table_has_the_score_and_the_reference_that_are_chosen(tmp_path: Path) -> None:
+    declared = [{"name": "accuracy", "low": 0, "high": 1, "rate": True}, {"name": "length_score", "low": 0, "high": 10}]
+    lengths = [float(number) for number in range(10)]
+    for name, longer in (("one_way", 0.0), ("an_other", 0.5)):
+        scores = {"length_score": [length + longer for length in lengths]}
+        write_method(tmp_path / "runs" / name, [True, *[False] * 9], method=name, scores=scores, declared=declared)
+    words = [str(tmp_path / "runs"), "format=latex", f"output={tmp_path / 'table.tex'}"]
+    assert export_runs([*words, "score=length_score", "against=one_way"], Terminal(quiet=True)) == 0
+    document = (tmp_path / "table.tex").read_text()
+    captions = re.findall(r"\\caption\{(.*?)[.(]", document)
+    assert (captions[0], captions[-1]) == ("Length score and cost ", "Cost per problem, by role")
+    assert r"Against one\_\allowbreak{}way, on the same problems" in captions
 
 
 PDFLATEX = shutil.which("pdflatex")
