@@ -23,7 +23,12 @@ from evorun.reports.figures import (
 from evorun.reports.generators import draw_generators
 from evorun.reports.island_grid import draw_grid
 from evorun.reports.islands import draw_islands
-from evorun.reports.method_figures import collect_method_figures, make_method_data_table, make_method_table
+from evorun.reports.method_figures import (
+    collect_method_figures,
+    is_of_few,
+    make_method_data_table,
+    make_method_table,
+)
 from evorun.reports.overview import Curves, Outcome, load_aggregates, load_curves, load_outcome
 from evorun.reports.packing import script_json
 from evorun.reports.page import content_hash, export, linked_drawings, markup, own_file, render, write_page
@@ -161,6 +166,9 @@ def _fill_context(outcome: Outcome, run_dir: Path, problems: Sequence[str] | Non
             **make_data_tables(outcome, curves, list_settings(outcome.manifest), axes),
             method_data.name: method_data,
         },
+        "has_method_steps_of_few": any(
+            is_of_few(point, curves.problems) for points in method_figures.values() for point in points
+        ),
         "method_table": make_method_table(method_figures),
         "axes": axes,
         "step": step,

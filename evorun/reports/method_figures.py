@@ -21,6 +21,9 @@ _SHOWN_ELSEWHERE = frozenset(
 )
 """Counts from which the tables of the search and the judge are made."""
 
+_MIN_SHARE = 0.5
+"""Minimum share of a run's problems in a mean that a line shows as one over the run (ours)."""
+
 MethodFigures = Mapping[str, Sequence[MetricPoint]]
 """By name; in the order of steps."""
 
@@ -45,6 +48,11 @@ def collect_method_figures(steps: Sequence[StepRecord], scores: Collection[str])
     if len({point.value for point in figures[POOL]}) < 2:
         del figures[POOL]
     return figures
+
+
+def is_of_few(point: MetricPoint, problems: int) -> bool:
+    """Tell whether fewer than half of a run's problems have the figure at this step."""
+    return point.n < _MIN_SHARE * problems
 
 
 def make_method_table(figures: MethodFigures) -> Table:

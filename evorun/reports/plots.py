@@ -1,5 +1,6 @@
 """The figures of one run's page."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from evorun.reports.drawing import (
     wrap_name,
 )
 from evorun.reports.figures import SELECTION, describe_figure
+from evorun.reports.method_figures import is_of_few
 from evorun.reports.text import label, words
 from evorun.runs.aggregates import Bin
 from evorun.runs.printable import printable
@@ -108,11 +110,14 @@ class RunPlots:
         return _draw_panels(panels, "search", title, self.axes["step"])
 
     def method(self, figures: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
-        """Draw a method's own figures by step, one panel each with its own scale; None where none changes."""
+        """Draw a method's own figures by step, one panel each with its own scale; None where none changes.
+
+        Lines are dotted where they are means over fewer than half of the problems.
+        """
         changing = {name: points for name, points in figures.items() if len({point.value for point in points}) > 1}
         panels = [(words(name), points) for name, points in changing.items()]
         title = f"Figures of the method by {self.axes['step'].label}"
-        return _draw_panels(panels, "method_figures", title, self.axes["step"])
+        return _draw_panels(panels, "method_figures", title, self.axes["step"], problems=self.problems)
 
     def decisive(self, by_step: Mapping[int, Metric]) -> Drawing | None:
         """Draw the share of decisive duels by step, with 95 % intervals; None without duels."""
@@ -146,15 +151,19 @@ def _draw_panels(
     *,
     shared: Score | None = None,
     max_panels: int = MAX_PANELS,
+    problems: int = 0,
 ) -> Drawing | None:
-    """Draw curves by step, one panel each, on the scale of the shared score or on their own scales."""
+    """Draw curves by step, one panel each, on the scale of the shared score or on their own scales.
+
+    problems: of the run, where lines are to be dotted if they are means over few of them.
+    """
     if not panels:
         return None
     drawn = panels[:max_panels]
     with open_figure(10.4, 2.7 * count_rows(len(drawn))) as figure:
         grid = make_panels(figure, len(drawn), sharey=shared is not None)
         for place, (axes, (panel_name, points)) in enumerate(zip(grid, drawn, strict=True)):
-            _draw_curve(axes, points, step)
+            _draw_curve(axes, points, step, dotted=[is_of_few(point, problems) for point in points])
             if shared is not None:
                 score_axis(axes, shared)
                 axes.set_ylabel("" if place % 3 else label(shared))
@@ -177,10 +186,16 @@ def draw_calibration(bins: Sequence[Bin], measure: Score) -> Drawing | None:
         return finish_drawing(axes, "calibration", f"{title} by posterior mean", labels, integers=False)
 
 
-def _draw_curve(axes: "Axes", points: Sequence[MetricPoint], axis: Axis, problems: int = 1) -> None:
+def _draw_curve(
+    axes: "Axes", points: Sequence[MetricPoint], axis: Axis, problems: int = 1, dotted: Sequence[bool] = ()
+) -> None:
     xs = [axis.locate(point, problems) for point in points]
+    ys = [or_nan(point.value) for point in points]
     marker = "o" if len(xs) <= MAX_MARKS else None
-    axes.plot(xs, [or_nan(point.value) for point in points], color=SERIES, marker=marker)
+    if any(dotted):
+        axes.plot(xs, ys, color=SERIES, linestyle=":", marker=marker, markerfacecolor="white")
+        ys = [math.nan if few else y for few, y in zip(dotted, ys, strict=True)]
+    axes.plot(xs, ys, color=SERIES, marker=marker)
     known = [point.ci95 for point in points if point.ci95 is not None]
     # a band over a gap would claim an interval there; then each point has a bar of its own
     if len(known) == len(points) > 1:

@@ -14,15 +14,14 @@ MINUS = "\u2212"
 
 
 def name_step(config: Mapping[str, Any], trained: bool) -> str:
-    """Return the word for a run's steps: `training step`, `generation`, or `step` of a search in other steps or rounds.
+    """Return the word for a run's steps: `training step`, `generation` where the method counts these, or `step`.
 
-    config: as a manifest has it.
+    config: as a manifest has it; without settings of the method, a search is taken to evolve.
     """
     settings = config.get("method")
-    counted = settings.keys() if isinstance(settings, Mapping) else ()
     if trained:
         return "training step"
-    return "step" if "generations" not in counted and ("steps" in counted or "rounds" in counted) else "generation"
+    return "generation" if not isinstance(settings, Mapping) or "generations" in settings else "step"
 
 
 def value(score: Score, mean: float | None) -> str:

@@ -40,7 +40,7 @@ def write_method(
         "method": method,
         "status": "completed" if finished else "interrupted",
         "provenance": BENCHMARK,
-        "config": {"method": {"name": method}, "seed": manifest.get("seed", 0)},
+        "config": {"method": {"name": method, "generations": None}, "seed": manifest.get("seed", 0)},
         **({} if declared is None else {"scores": declared}),
         **manifest,
     }

@@ -231,7 +231,7 @@ def test_a_simulated_model_is_not_headed_by_a_real_ones_name(tmp_path: Path) -> 
 
 def test_a_replay_of_a_compared_run_is_no_second_sample(tmp_path: Path) -> None:
     first, other = write_method(tmp_path / "first", GOOD), write_method(tmp_path / "other", FAIR, method="other")
-    config = {"method": {"name": "zero_shot"}, "seed": 0, "engine": {"name": "replay", "run": str(first)}}
+    config = {**load_manifest(first).config, "engine": {"name": "replay", "run": str(first)}}
     again = write_method(tmp_path / "again", GOOD, config=config)
     said = "A replay of a run that is compared, too: it is no second sample."
     comparison = compare([first, other, again])

@@ -158,7 +158,7 @@ def test_means_over_seeds_stand_among_their_runs_with_students_interval(
     seeded: tuple[list[list[Path]], str], unit: str
 ) -> None:
     (gepa, zero_shot, (floor,)), page = seeded
-    label = {"step": "generation"}.get(unit, f"{unit} per problem")
+    label = "step" if unit == "step" else f"{unit} per problem"
     (panel,) = panels_of(page, f"Accuracy on mathbench against {label}")
 
     def is_line(name: str, series: Series) -> bool:

@@ -10,8 +10,10 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from comparison_fixture import write_method
+from drawn import panels_of
 
 from evorun.errors import RunDirectoryError
 from evorun.reports import write_report
@@ -267,6 +269,23 @@ def test_a_methods_own_figures_and_its_pool_are_drawn_by_step(tmp_path: Path) ->
     assert "still" in section  # which never changes, so that it has a row and no panel
     (drawing,) = [drawing for drawing in report.drawings if drawing.name == "method_figures"]
     assert ("pool" in drawing.svg, "still" in drawing.svg) == (True, False)
+    assert "dotted" not in section
+
+
+@pytest.mark.usefixtures("drawn_figures")
+def test_a_methods_own_figures_are_dotted_where_few_problems_have_them(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=3, generations=2))
+    lines = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+    kept = [line for index, line in enumerate(lines) if line["step"] < 2 or index < 3]
+    for line in kept:
+        line["extra"] = {"groups": 3 * line["step"]}
+    (run / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    page = make_report(run).page
+    assert "lines are dotted where fewer than half of the problems have the figure" in page
+    (panel,) = [panel for panel in panels_of(page, "Figures of the method by generation") if panel.title == "groups"]
+    dotted, solid = panel.lines
+    assert np.array(dotted) == pytest.approx(np.array([(0, 0), (1, 3), (2, 6)]), abs=0.05)
+    assert solid == dotted[:2]
 
 
 @pytest.mark.usefixtures("drawn_figures")

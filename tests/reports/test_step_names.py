@@ -13,6 +13,7 @@ from evorun.runs.formats import name_step
         ({"generations": 3, "steps": 2}, False, "generation"),
         ({"steps": 3}, False, "step"),
         ({"rounds": 3}, False, "step"),
+        ({"waves": 3}, False, "step"),
         ({"steps": 3}, True, "training step"),
         (None, False, "generation"),
     ],

@@ -88,7 +88,9 @@ class _Arms:
     def axes(self) -> XAxes:
         """The horizontal axes that the runs share."""
         points = (point for run in self.compared_runs for curve in run.curves.values() for point in curve)
-        return choose_axes({run.outcome.step_name for run in self.runs}, points)
+        # a run with a single step has no say in what steps are called
+        longer = [run for run in self.runs if run.outcome.trained or run.generation > 0] or self.runs
+        return choose_axes({run.outcome.step_name for run in longer}, points)
 
 
 @dataclass(frozen=True)
