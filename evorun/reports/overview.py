@@ -47,6 +47,7 @@ from evorun.runs.scores import Score
 from evorun.runs.search_figures import search_figures
 from evorun.runs.selection import SEARCH_PREFIX
 from evorun.runs.spending import read_spending
+from evorun.runs.statistics import Proportion
 from evorun.runs.strata import sort_strata
 
 
@@ -96,6 +97,8 @@ class Outcome:
     """System prompts made by crossover; None for methods that have no such operator."""
     unread: Sequence[str]
     """Files that were neither read nor compared with their checksums, since nothing of them is shown."""
+    agreement: Mapping[str, Proportion]
+    """Decisive duels of unequal candidates that the better one won, by problem; empty where they were not counted."""
 
     @property
     def intact(self) -> bool:
@@ -180,9 +183,11 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
     results = read_results(run_dir)
     finished = results is not None
     unread: tuple[str, ...] = ()
+    agreement: Mapping[str, Proportion] = {}
     if not shows_records and "training.jsonl" not in manifest.files:
         stored = read_aggregates(run_dir, manifest)
         unread = _LONG if stored is not None and not stored.shared else ()
+        agreement = {} if stored is None else stored.agreement
     changed = changed_files(run_dir, manifest, unread)
     # files with their final checksums lack nothing, and counting the records of long ones takes as long as drawing
     intact = bool(manifest.files) and not changed
@@ -232,6 +237,7 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
         hacking=find_hacking(manifest, training, steps),
         crossovers=count_crossovers(run_dir) if training and find_crossover_rate(manifest.config) is not None else None,
         unread=unread,
+        agreement=agreement,
     )
 
 

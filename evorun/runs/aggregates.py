@@ -5,7 +5,7 @@ match the manifest's checksums; otherwise the records are counted again.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +20,7 @@ from evorun.runs.reading import read_json
 from evorun.runs.roles import GENERATORS
 from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.scores import Score
+from evorun.runs.search_figures import DuelCounter, SearchPools
 from evorun.runs.statistics import Proportion, clustered_mean, pooled_share
 
 AGGREGATES = "aggregates.json"
@@ -74,6 +75,8 @@ class Aggregates:
     calibration: list[Bin] = field(default_factory=list)
     """Of the responses with a posterior and a grade."""
     decisive_by_step: dict[int, Metric] = field(default_factory=dict)
+    agreement: dict[str, Proportion] = field(default_factory=dict)
+    """Decisive duels of unequal candidates that the better one won, by problem."""
     by_generator: dict[str, Metric] = field(default_factory=dict)
     """Mean scores of the responses of each of several generators, by call role."""
     placed: dict[str, list[Placed]] = field(default_factory=dict)
@@ -138,10 +141,14 @@ class AggregateCounter:
         if role.startswith(GENERATORS):
             self._by_generator[role].append(rated)
 
-    def finish(self, duels: DecisiveDuels) -> Aggregates:
-        """Return the aggregates of the candidates and of the run's duels."""
+    def finish(self, duels: DecisiveDuels, agreement: Mapping[str, Proportion]) -> Aggregates:
+        """Return the aggregates of the candidates and of the run's duels.
+
+        agreement: duels that the better candidate won, by problem.
+        """
         self._aggregates.calibration = calibration(self._rated, self._measure)
         self._aggregates.decisive_by_step = duels.figures()
+        self._aggregates.agreement = dict(agreement)
         self._aggregates.by_generator = {
             role: _pooled(rated, self._measure) for role, rated in sorted(self._by_generator.items())
         }
@@ -150,10 +157,10 @@ class AggregateCounter:
 
 def count_aggregates(run_dir: Path, measure: Score) -> Aggregates:
     """Count candidates and duels; `measure` says how good a candidate is. Raises DataError."""
-    counter = AggregateCounter(measure)
-    count_candidates(run_dir, counter)
-    count_comparisons(run_dir, duels := DecisiveDuels())
-    return counter.finish(duels)
+    counter, pools = AggregateCounter(measure), SearchPools(measure)
+    count_candidates(run_dir, counter, pools)
+    count_comparisons(run_dir, decisive := DecisiveDuels(), duels := DuelCounter(pools))
+    return counter.finish(decisive, duels.agreement)
 
 
 def calibration(rated: Iterable[Rated], measure: Score, bins: int = 8) -> list[Bin]:

@@ -81,6 +81,11 @@ class DuelCounter:
         if duel.outcome is not None and better is not None:
             shares["judge_agreement"][duel.problem].add(duel.outcome == better)
 
+    @property
+    def agreement(self) -> Mapping[str, Proportion]:
+        """Decisive duels of unequal candidates that the better one won, by problem."""
+        return self._shares["judge_agreement"]
+
     def figures(self) -> tuple[dict[str, Metric], dict[str, int]]:
         """Return the figures, none without a duel, and the counts."""
         counted = {name: sum(share.successes for share in shares.values()) for name, shares in self._shares.items()}

@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from evorun.reports import html
+from evorun.reports import html, text
 from evorun.reports.comparison import compare
+from evorun.reports.comparison.notes import search_note
+from evorun.reports.comparison.tables import make_search_table
 from evorun.reports.overview import load_aggregates, load_outcome
 from evorun.runs import checksums, files, reading
 from evorun.runs.aggregates import AGGREGATES, Aggregates, count_aggregates
@@ -15,7 +17,9 @@ from evorun.runs.directory import load_manifest
 from evorun.runs.journal import Journal
 from evorun.runs.records import write_json
 from evorun.runs.results import write_results
+from evorun.runs.schema import Metric
 from evorun.runs.scores import ACCURACY
+from evorun.runs.statistics import Proportion, pooled_share
 from run_fixture import RunSpec, write_run
 
 pytestmark = pytest.mark.usefixtures("without_figures")
@@ -55,6 +59,34 @@ def test_a_page_of_stored_counts_is_that_of_counted_ones(run: Path) -> None:
     page = html.render_report(run)
     (run / AGGREGATES).unlink()
     assert html.render_report(noted(run)) == page
+
+
+def test_a_judges_agreement_over_several_runs_has_an_interval_over_problems(tmp_path: Path) -> None:
+    runs = [ended(tmp_path / str(seed), seed) for seed in range(2)]
+    counts = [count_aggregates(run, ACCURACY).agreement for run in runs]
+    by_problem = [
+        Proportion(sum(own[problem].successes for own in counts), sum(own[problem].n for own in counts))
+        for problem in counts[0]
+    ]
+    comparison = compare(runs)
+    (row,) = comparison.rows
+    expected = pooled_share(by_problem)
+    assert expected.ci95 is not None
+    assert row.get_metric("judge_agreement") == Metric(pytest.approx(expected.value), expected.ci95, expected.n)
+    table = make_search_table([row])
+    column = table.headings.index("95 % interval\nover problems")
+    assert table.headings[column - 1] == "judge\nagreement"
+    assert table.shown()[0][column] == text.interval(expected.ci95)
+    assert "draws problems again" in search_note(comparison)
+    # of single runs it is their own
+    single = load_outcome(runs[0]).metrics["judge_agreement"]
+    assert comparison.run_rows[0].get_metric("judge_agreement") == single
+    # counts of an older run, which has none by problem
+    stored = msgspec.json.decode((runs[1] / AGGREGATES).read_bytes())
+    del stored["agreement"]
+    write_json(runs[1] / AGGREGATES, stored)
+    (row,) = compare([runs[0], noted(runs[1])]).rows
+    assert row.get_metric("judge_agreement") == Metric(pytest.approx(expected.value), None, expected.n)
 
 
 def test_a_page_does_not_count_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from evorun.reports.comparison.names import (
     name_models,
 )
 from evorun.reports.comparison.pairs import Pair
-from evorun.reports.comparison.rows import CAVEATS, Row
+from evorun.reports.comparison.rows import AGREEMENT, CAVEATS, Row
 from evorun.reports.comparison.runs import ANSWERED, Run
 from evorun.runs.crossed import LEVEL, POWER
 from evorun.runs.paths import display
@@ -85,14 +85,16 @@ def search_note(comparison: ComparedRuns) -> str:
     unequal = "unequal candidates that the better"
     if all(primary.is_correctness for primary in comparison.primaries):
         unequal = "a correct and an incorrect candidate that the correct"
+    known = any(row.get_metric(AGREEMENT).ci95 for row in comparison.rows)
+    few = "Its interval draws problems again, each with its duels in all runs." if known else "Few of them say little."
     explained = {
         ANSWERED: "Candidates answered: the share of all candidates with an answer; a refused request gives none.",
         "parsable_rate": "Parsable texts: the share of all texts received, retries included.",
         "pool_coverage": "Pool coverage: the share of problems with any correct candidate. Choice given coverage: the "
         "share of these whose final answer was correct. With several seeds, both are means over them, so that their "
         "product need not be the accuracy.",
-        "judge_agreement": f"Judge agreement: the share of decisive duels between {unequal} one won, "
-        "and the number of these duels, over all runs. With few of them, it says little.",
+        AGREEMENT: f"Judge agreement: the share of decisive duels between {unequal} one won, "
+        f"and the number of these duels, over all runs. {few}",
         "posterior_auc": "Posterior AUC: how often the method rates a correct candidate above an incorrect one of the "
         "same problem.",
     }

@@ -1,17 +1,20 @@
 """The rows of a comparison's tables: the figures of an arm, or of one of its runs."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean
 
 from evorun.reports import text
 from evorun.reports.comparison.arms import Arm, average_over_seeds
 from evorun.reports.comparison.names import SEED, TASK, format_engine, format_model, join_parts
 from evorun.reports.comparison.reported import BETWEEN_RUNS, ReportedFigures, explain_incomparable
-from evorun.reports.comparison.runs import Cost
+from evorun.reports.comparison.runs import Cost, Run
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
+from evorun.runs.statistics import Proportion, pooled_share
 
 AGREEMENT = "judge_agreement"
 """The figure of an arm's duels, pooled over its runs."""
@@ -129,6 +132,9 @@ def make_row(arm: Arm) -> Row:
     first = arm.runs[0]
     manifest, outcome = first.manifest, first.outcome
     caveats = dict.fromkeys(caveat for run in arm.runs for caveat in run.caveats)
+    metrics = _average(outcome.scores, [run.figures for run in arm.runs])
+    if len(arm.runs) > 1 and AGREEMENT in metrics:
+        metrics[AGREEMENT] = _pool_agreement(arm.runs)
     return Row(
         parts=arm.parts,
         is_baseline=arm.is_baseline,
@@ -143,7 +149,7 @@ def make_row(arm: Arm) -> Row:
         n=_format_problems(arm),
         scores=outcome.scores,
         seeds=len(arm.runs),
-        metrics=_average(outcome.scores, [run.figures for run in arm.runs]),
+        metrics=metrics,
         two_way_ci95={
             score.name: ci95 for score in outcome.scores if (ci95 := arm.two_way_interval(score)) is not None
         },
@@ -201,12 +207,30 @@ def _average(scores: Sequence[Score], runs: Sequence[Mapping[str, Metric]]) -> d
         )
         for name in names
     }
-    if AGREEMENT in means:  # some runs have next to no such duels, so each duel counts alike
-        known = [of_run[AGREEMENT] for of_run in runs if AGREEMENT in of_run]
-        right = [figure.value * figure.n for figure in known if figure.value is not None]
-        n = means[AGREEMENT].n
-        means[AGREEMENT] = Metric(sum(right) / n if n else None, None, n)
     return means
+
+
+def _pool_agreement(runs: Sequence[Run]) -> Metric:
+    """Return the judge's agreement over the duels of all runs, each of which counts alike: some have next to none.
+
+    The interval resamples problems, each with its duels in all runs; None where a run has not counted them by problem.
+    """
+    known = [(run, figure) for run in runs if (figure := run.figures.get(AGREEMENT)) is not None and figure.n]
+    n = sum(figure.n for _, figure in known)
+    by_problem: dict[str, Proportion] = defaultdict(Proportion)
+    for run, _ in known:
+        for problem, share in run.outcome.agreement.items():
+            by_problem[problem].successes += share.successes
+            by_problem[problem].n += share.n
+    right = sum((figure.value or 0.0) * figure.n for _, figure in known)
+    counted = all(sum(share.n for share in run.outcome.agreement.values()) == figure.n for run, figure in known)
+    pooled = _pool(tuple((share.successes, share.n) for share in by_problem.values())) if counted else _MISSING
+    return Metric(right / n if n else None, pooled.ci95, n)
+
+
+@lru_cache(maxsize=256)  # a row is made for each figure of its arm
+def _pool(shares: tuple[tuple[int, int], ...]) -> Metric:
+    return pooled_share([Proportion(*share) for share in shares])
 
 
 def _average_known(values: Sequence[float | None]) -> float | None:

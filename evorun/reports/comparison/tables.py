@@ -106,11 +106,13 @@ def make_search_table(rows: Sequence[Row], step: str = "generation") -> Table:
         reached = (text.count if row.generation == int(row.generation) else text.number)(row.generation)
         if row.planned is not None and row.generation < row.planned:
             reached += f" of {text.count(row.planned)}"
-        shares = {heading: row.get_metric(name).value for name, heading in _SEARCH.items()}
-        cells = {heading: None if share is None else text.percent(share) for heading, share in shares.items()}
-        agreement = row.get_metric(AGREEMENT)
-        if agreement.value is not None:
-            cells[_SEARCH[AGREEMENT]] = f"{text.percent(agreement.value)} of {text.count(agreement.n)}"
+        cells: dict[str, Cell] = {}
+        for name, heading in _SEARCH.items():
+            metric = row.get_metric(name)
+            of = f" of {text.count(metric.n)}" if name == AGREEMENT else ""
+            cells[heading] = None if metric.value is None else f"{text.percent(metric.value)}{of}"
+            if name == AGREEMENT:
+                cells[_OVER_PROBLEMS] = None if metric.ci95 is None else text.interval(metric.ci95)
         records.append(
             {
                 "run": row.name,
