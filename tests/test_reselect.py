@@ -103,6 +103,26 @@ def test_recorded_ratings_are_a_selector_beside_the_winners_alone(rated: Path) -
     assert {p: record["candidate"] for p, record in choices(folder, "best by ratings").items()} == own
 
 
+def test_a_line_says_how_many_candidates_no_judge_met_and_how_they_are_rated(tmp_path: Path) -> None:
+    sizes = ("method.samples=8", "method.rounds=1", "method.duels=2")
+    runs = [simulated_run(tmp_path / str(s), "method=best_of_n", *TASK, *sizes, f"seed={s}").path for s in (0, 1)]
+    folders = [study(run) for run in runs]
+    met = [{(r["problem"], r[end]) for r in records(run, "comparisons") for end in ("first", "second")} for run in runs]
+    total = [sum(map(len, pools(run).values())) for run in runs]
+    missing = [held - len(ends) for held, ends in zip(total, met, strict=True)]
+    assert all(missing)
+    assert f"Duels: {missing[0]} of {total[0]} candidates were in none." in load_rejudging(folders[0]).note
+    pooled = pool_selections(runs, folders).note
+    assert f"Duels: {sum(missing)} of {sum(total)} candidates were in none." in pooled
+
+
+def test_a_pool_without_duels_has_no_rules_by_duels(tmp_path: Path) -> None:
+    run = simulated_run(tmp_path / "run", "method=self_consistency", *TASK, "method.samples=4").path
+    folder = study(run)
+    assert [figure.group for figure in load_figures(folder)] == ["the run", "one at random", "majority", "oracle"]
+    assert "Duels" not in load_rejudging(folder).note
+
+
 def test_selectors_that_ask_pay_for_their_comparisons_once(rated: Path) -> None:
     folder = study(rated, *ASKING)
     asked = Counter(effect.key.split("|")[0].rsplit(" ")[-1] for effect in read_journal(folder / "journal.sqlite"))

@@ -79,12 +79,25 @@ def _describe(folder: Path, manifest: RejudgeManifest) -> RejudgedSection:
             for heading, part in (("duels", verdicts), ("choices" if verdicts else manifest.kind, others))
             if part
         ]
-    notes = [_NOTES[manifest.kind], *([_STOPS] if (folder / STOPS).exists() else []), _INTERVALS]
+    notes = [_NOTES[manifest.kind], *_describe_missing_duels([manifest])]
+    notes += [*([_STOPS] if (folder / STOPS).exists() else []), _INTERVALS]
     if manifest.remark:
         notes.append(f"{manifest.remark}.")
     if manifest.ended_early:
         notes.append(f"{text.sentence(manifest.ended_early)}.")
     return RejudgedSection(title, SIMULATED_NOTE if manifest.simulated else None, tables, " ".join(notes))
+
+
+def _describe_missing_duels(manifests: Sequence[RejudgeManifest]) -> list[str]:
+    """Say how rules by duels rate candidates that were in none; nothing where all were in one."""
+    without = sum(manifest.without_duel or 0 for manifest in manifests)
+    if not without:
+        return []
+    candidates = sum(manifest.candidates or 0 for manifest in manifests)
+    return [
+        f"Duels: {without:,} of {candidates:,} candidates were in none. By duels, each of these counts as an average "
+        "one, so that a single duel won or lost puts another above or below all of them."
+    ]
 
 
 def describe_grader(folder: Path) -> str:
@@ -150,7 +163,8 @@ def pool_selections(runs: Sequence[Path], folders: Sequence[Path]) -> RejudgedSe
     figures = [drop_intervals(figure) for figure in summarise(selected, primary_score(manifests[0].scores))]
     warning = SIMULATED_NOTE if any(manifest.simulated for manifest in manifests) else None
     tables = [_make_selectors_table("selectors", figures), *_make_stops_tables(runs[0], folders)]
-    notes = [_NOTES["choices"], *([_STOPS] if len(tables) > 1 else []), _INTERVALS]
+    notes = [_NOTES["choices"], *_describe_missing_duels([load_rejudge(folder) for folder in folders])]
+    notes += [*([_STOPS] if len(tables) > 1 else []), _INTERVALS]
     return RejudgedSection(f"choices of {len(runs)} runs", warning, tables, " ".join(notes))
 
 

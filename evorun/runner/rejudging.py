@@ -98,6 +98,8 @@ class Rejudging(RunStudy):
         """Opinions that the budget did not allow."""
         self._all_equal = False
         """True where all opinions are the recorded ones."""
+        self._dueled: tuple[int, int] | None = None
+        """Of choices from a run with duels: all candidates, and those in no duel."""
 
     @abstractmethod
     def _models(self) -> dict[str, ServedModel]:
@@ -149,6 +151,8 @@ class Rejudging(RunStudy):
             )
         if self._all_equal and served and all(self._list_simulated_changes(role) == {} for role in served):
             manifest.remark = _SAME_MODEL[self.kind]
+        if self._dueled is not None:
+            manifest.candidates, manifest.without_duel = self._dueled
         write_json(self.folder / REJUDGED, manifest)
         return load_figures(self.folder)
 

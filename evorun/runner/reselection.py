@@ -161,10 +161,11 @@ class Reselection(Rejudging):
         members = [candidate for pool in self._candidates.values() for candidate in pool]
         rated = any(duel.ratings is not UNSET for held in duels.values() for duel in held)
         sure = any(candidate.confidence is not UNSET for candidate in members)
-        pools = {}
+        pools, without_duel = {}, 0
         for problem, candidates in self._candidates.items():
             places = {candidate.id: place for place, candidate in enumerate(candidates)}
-            held = [duel for duel in duels[problem] if {duel.first, duel.second} <= places.keys()]
+            held = [duel for duel in duels.get(problem, ()) if {duel.first, duel.second} <= places.keys()]
+            without_duel += len(places.keys() - {end for duel in held for end in (duel.first, duel.second)})
             rewards: dict[str, Sequence[float]] = {}
             if duels:
                 # Where pairs were rated, winners alone count here, and ratings as a selector of their own.
@@ -187,6 +188,8 @@ class Reselection(Rejudging):
                 _rate(places, held) if rated else None,
                 [-math.inf if score is None else self._primary.utility(score) for score in scores],
             )
+        if duels:
+            self._dueled = len(members), without_duel
         return pools
 
     def _record(

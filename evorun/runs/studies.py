@@ -75,6 +75,10 @@ class RejudgeManifest(StudyManifest, kw_only=True):
     """Why the budget allowed only some of the opinions; None where all were given."""
     remark: str | None = None
     """The reason why all opinions equal the recorded ones, where the same simulated model gave both; null otherwise."""
+    candidates: int | None = None
+    """Of choices from a run with duels: the candidates to choose from."""
+    without_duel: int | None = None
+    """Those of them that were in no duel."""
 
     @property
     def asked(self) -> str:
