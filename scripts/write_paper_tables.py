@@ -1,6 +1,6 @@
 """Write the tables of docs/papers/ that are computed: what each figure costs, and what was measured beside the paper's.
 
-    python scripts/write_paper_tables.py                                # both tables of each page
+    python scripts/write_paper_tables.py                                # all tables of each page
     python scripts/write_paper_tables.py --random outputs/sweeps/TIME   # of experiment=lyria/table1 model=random, first
 
 Costs are estimates (evorun/runner/estimates.py). The paper's figures are those under `reported` in conf/experiment/.
@@ -11,13 +11,14 @@ docs/papers/random_baseline.json.
 import argparse
 import json
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evorun.cli.compose import yaml_values
 from evorun.cli.composed_jobs import compose_experiment, count_random_jobs
-from evorun.runner.estimates import estimate
+from evorun.runner.estimates import Cost, estimate
 
 DOCS = Path(__file__).parents[1] / "docs"
 RANDOM_BASELINE = DOCS / "papers" / "random_baseline.json"
@@ -77,28 +78,57 @@ def shorten(number: float) -> str:
 
 def describe_runs(experiment: str, runs: int) -> str:
     """Return the number of runs, and that of the random baselines that the experiment's sweep adds to them."""
-    baselines = count_random_jobs(experiment)
+    return describe_counts(runs, count_random_jobs(experiment))
+
+
+def describe_counts(runs: int, baselines: int) -> str:
+    """Return numbers of runs and of random baselines."""
     return f"{runs} + {baselines} random" if baselines else str(runs)
 
 
-def make_cost_row(title: str, command: str) -> str:
-    """Return the line of a table or figure."""
+def estimate_command(command: str) -> Cost:
+    """Return the cost of a page's command."""
     experiment, *given = command.split()
-    cost = estimate(
+    return estimate(
         compose_experiment(
             experiment, [override for override in given if override.split("=")[0] in ("model", "engine")]
         )
     )
+
+
+def describe_cost(runs: str, cost: Cost) -> str:
+    """Return the last four cells of a line of costs."""
     # those of a model behind an API, or of any other without an entry, are unknown
     hours = f"{'at least ' if cost.unsized else ''}{shorten(cost.hours)}" if cost.hours else "unknown"
-    figures = (describe_runs(experiment, cost.runs), shorten(cost.calls), shorten(cost.tokens), hours)
-    return f"| {title} | `evorun experiment={command}` | " + " | ".join(figures) + " |"
+    return " | ".join((runs, shorten(cost.calls), shorten(cost.tokens), hours))
+
+
+def make_cost_row(title: str, command: str, cost: Cost | None = None) -> str:
+    """Return the line of a table or figure; cost: None where it is still to be estimated."""
+    cost = cost or estimate_command(command)
+    runs = describe_runs(command.split()[0], cost.runs)
+    return f"| {title} | `evorun experiment={command}` | {describe_cost(runs, cost)} |"
+
+
+def make_total_row(costs: Sequence[Cost], baselines: int) -> str:
+    """Return the line of all tables and figures of a page; baselines: their runs of the random model."""
+    total = Cost()
+    for cost in costs:
+        total.runs += cost.runs
+        total.calls += cost.calls
+        total.tokens += cost.tokens
+        total.hours += cost.hours
+        total.unsized |= cost.unsized
+    return f"| **all of them** | | {describe_cost(describe_counts(total.runs, baselines), total)} |"
 
 
 def make_costs(page: str) -> str:
     """Return the table of what a paper's tables and figures cost, in Markdown."""
     head = "| of the paper | command | runs | calls | tokens | H100 hours |\n| --- | --- | --: | --: | --: | --: |\n"
-    return head + "\n".join(make_cost_row(*row) for row in ROWS[page]) + "\n"
+    costs = [estimate_command(command) for _, command in ROWS[page]]
+    lines = [make_cost_row(*row, cost) for row, cost in zip(ROWS[page], costs, strict=True)]
+    baselines = sum(count_random_jobs(command.split()[0]) for _, command in ROWS[page])
+    return head + "\n".join((*lines, make_total_row(costs, baselines))) + "\n"
 
 
 def find_reported(experiment: str, metric: str, keys: Mapping[str, str | None]) -> float:
@@ -201,29 +231,125 @@ def compare_lyria() -> list[tuple[str, ...]]:
     return rows
 
 
+MPO_ARMS = {
+    "base": "untrained",
+    "initial": "PPO, initial rubric",
+    "expert": "PPO, the expert's rubric",
+    "oracle.md": "PPO, the oracle rubric",
+    "before": "PPO, AutoPrompt's rubric",
+    "no analysis": "MPO without analysis",
+    "mpo": "MPO",
+}
+"""The arms of MPO's tables: what each learns from."""
+MPO_TABLES: tuple[tuple[str, str, str, str], ...] = (
+    # table, experiment, metric, its name
+    ("Table 1 (left)", "reward_models", "elo", "Elo"),
+    ("Table 1 (right)", "essay", "elo", "Elo"),
+    ("Table 2, bills", "billsum", "elo", "Elo"),
+    ("Table 2, bills", "billsum", "rouge1", "ROUGE-1"),
+    ("Table 2, bills", "billsum", "rouge2", "ROUGE-2"),
+    ("Table 2, bills", "billsum", "rougeL", "ROUGE-L"),
+    ("Table 2, bills", "billsum", "rougeLsum", "ROUGE-Lsum"),
+    ("Table 3 (left), moral judgement", "ethics", "accuracy", "accuracy"),
+    ("Table 3 (right), mathematics", "math", "accuracy", "accuracy"),
+    ("Table 4", "oracle", "elo", "Elo"),
+    ("Table 5, foreign letters", "reward_hacking", "monitor_foreign_script", "share"),
+    ("Table 6", "policy_scaling", "elo", "Elo"),
+    ("Table 7", "ablation_meta_analysis", "elo", "Elo"),
+    ("Table 8", "overhead", "relative_run_time", "time beside PPO's"),
+)
+"""The figures of MPO's tables, each as the experiment under whose `reported` it stands."""
+SIZES = {"qwen2_5_32b_awq": "32B", "qwen2_5_72b_awq": "72B", "llama3_1_8b": "8B"}
+
+
+def find_mpo_arm(row: Mapping[str, Any], rubric: str) -> str:
+    """Return the column of a reported row; rubric: that of the experiment's PPO where the row names none."""
+    settings = row.get("overrides", {})
+    if row["method"] == "zero_shot":
+        return "base"
+    if row["method"] == "ppo":
+        return str(settings.get("method.rubric", rubric))
+    if settings.get("method.meta_analysis") is False:
+        return "no analysis"
+    return "before" if settings.get("method.refine_schedule") == "before" else "mpo"
+
+
+def find_ppo_rubric(reported: Mapping[str, Any]) -> str:
+    """Return the rubric of an experiment's PPO, by the settings beside its name in the paper."""
+    rubrics = {arm["overrides"]["method.rubric"] for arm in reported.get("names", ()) if arm["method"] == "ppo"}
+    return rubrics.pop() if len(rubrics) == 1 else "initial"
+
+
+def tabulate_mpo() -> list[tuple[str, ...]]:
+    """Return the figures of MPO's tables, a line for each metric and pair of models, a column for each arm."""
+    lines: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
+    for title, experiment, metric, name in MPO_TABLES:
+        reported: Any = yaml_values("experiment", f"mpo/{experiment}")["reported"]
+        for row in reported["rows"]:
+            settings = row.get("overrides", {}) | row.get("among", {})
+            sizes = [
+                f"{SIZES[settings[role]]} {word}"
+                for role, word in (("reward", "reward model"), ("meta", "meta reward model"))
+                if role in settings
+            ]
+            values = {**row.get("metrics", {}), "accuracy": row.get("accuracy")}
+            for step, value in row.get("steps", {}).get(metric, ()) or ((None, values.get(metric)),):
+                step_name = () if step is None else (f"step {step}",)
+                of_line = (title, ", ".join(filter(None, (name, *step_name, *sizes))))
+                lines[of_line][find_mpo_arm(row, find_ppo_rubric(reported))] = format_reported(metric, value)
+    head = ("of the paper", "figure", *MPO_ARMS.values())
+    return [head, *((*line, *(values.get(arm, "") for arm in MPO_ARMS)) for line, values in lines.items())]
+
+
+def format_reported(metric: str, value: float) -> str:
+    """Return a reported figure with as many digits as tell two apart."""
+    if metric == "elo":
+        return f"{value:,.0f}"
+    if metric == "accuracy":
+        return f"{value:.1%}".replace("%", " %")
+    return f"{value:.2f}" if metric == "relative_run_time" else f"{value:.4f}".removeprefix("0")
+
+
 def compare_mpo() -> list[tuple[str, ...]]:
     """Return Elo ratings of Table 1 (32B) beside the gold judge's scores of the simulated study."""
     rated = {"reward": "qwen2_5_32b_awq"}
-    elo = {
-        "ppo": find_reported("mpo/essay", "elo", {"method": "ppo", "method.rubric": "initial", **rated}),
-        "mpo": find_reported("mpo/essay", "elo", {"method": "mpo", "method.refine_schedule": None, **rated}),
+    arms: dict[str, dict[str, str | None]] = {
+        "initial": {"method": "ppo", "method.rubric": "initial", **rated},
+        "expert": {"method": "ppo", "method.rubric": "expert", **rated},
+        "before": {"method": "mpo", "method.refine_schedule": "before", **rated},
+        "mpo": {"method": "mpo", "method.refine_schedule": None, **rated},
     }
+    measured = {"initial": "method=ppo", "mpo": "method=mpo"}
     rows: list[tuple[str, ...]] = [
         ("essays", "paper, Elo of Table 1 (32B reward model)", "here, gold score, a loophole", "here, no loophole")
     ]
-    for name, title in (("ppo", "PPO, the rubric stays"), ("mpo", "MPO")):
-        scores = (find_measured("mpo_study.md", f"method={name}{rest}", "after") for rest in ("", " engine.loophole=0"))
-        rows.append((title, f"{elo[name]:.0f}", *scores))
+    for arm, keys in arms.items():
+        if arm in measured:
+            scores = [
+                find_measured("mpo_study.md", f"{measured[arm]}{rest}", "after") for rest in ("", " engine.loophole=0")
+            ]
+        else:
+            scores = ["not in the study"] * 2
+        rows.append((MPO_ARMS[arm], format_reported("elo", find_reported("mpo/essay", "elo", keys)), *scores))
     return rows
 
 
 COMPARISONS = {"duel_evolve": compare_duel_evolve, "espl": compare_espl, "lyria": compare_lyria, "mpo": compare_mpo}
 
 
+TABLES = {"mpo": tabulate_mpo}
+"""The papers' figures on pages that have them all in one table."""
+
+
 def make_comparison(page: str) -> str:
     """Return the table of reported and measured figures of a page, in Markdown."""
-    head, *rows = COMPARISONS[page]()
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *rows)) + "\n"
+    return write_rows(COMPARISONS[page]())
+
+
+def write_rows(rows: Sequence[tuple[str, ...]]) -> str:
+    """Return a table in Markdown; the first row has the names of its columns."""
+    head, *others = rows
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *others)) + "\n"
 
 
 def put_between_marks(text: str, what: str, table: str) -> str:
@@ -254,4 +380,7 @@ if __name__ == "__main__":
     for name in ROWS:
         page = DOCS / "papers" / f"{name}.md"
         written = put_between_marks(page.read_text(), "costs", make_costs(name))
-        page.write_text(put_between_marks(written, "compared", make_comparison(name)))
+        written = put_between_marks(written, "compared", make_comparison(name))
+        if name in TABLES:
+            written = put_between_marks(written, "reported", write_rows(TABLES[name]()))
+        page.write_text(written)

@@ -7,7 +7,18 @@ from typing import Any
 
 import estimate_costs
 import pytest
-from write_paper_tables import ROWS, find_measured, find_reported, make_comparison, make_cost_row, negate, shorten
+from write_paper_tables import (
+    ROWS,
+    TABLES,
+    describe_counts,
+    find_measured,
+    find_reported,
+    make_comparison,
+    make_cost_row,
+    negate,
+    shorten,
+    write_rows,
+)
 
 from building import composed, simulated_run
 from evorun.cli.composed_jobs import compose_experiment, count_random_jobs
@@ -207,6 +218,38 @@ def test_pages_compare_what_the_generator_compares(page: str) -> None:
 def test_pages_have_a_row_for_each_table_and_figure(page: str) -> None:
     rows = re.findall(r"^\| ([^|]+) \| `evorun experiment=([^`]+)` \|", read_table(page, "costs"), re.MULTILINE)
     assert rows == ROWS[page]
+
+
+@pytest.mark.parametrize("page", TABLES)
+def test_pages_have_the_papers_figures_of_all_arms(page: str) -> None:
+    assert read_table(page, "reported") == write_rows(TABLES[page]())
+
+
+def test_mpos_lead_is_said_over_either_fixed_rubric() -> None:
+    rated = {"reward": "qwen2_5_32b_awq"}
+    mpo = find_reported("mpo/essay", "elo", {"method": "mpo", "method.refine_schedule": None, **rated})
+    initial, expert = (
+        mpo - find_reported("mpo/essay", "elo", {"method": "ppo", "method.rubric": rubric, **rated})
+        for rubric in ("initial", "expert")
+    )
+    text = " ".join((PAPERS / "mpo.md").read_text().split())
+    assert f"it is {initial:.0f} over the initial rubric, and {expert:.0f} over the best fixed one" in text
+
+
+@pytest.mark.parametrize("page", ROWS)
+def test_the_last_row_of_costs_is_the_total_of_the_others(page: str) -> None:
+    def read(cell: str) -> float:
+        number, *unit = cell.removeprefix("at least ").replace("unknown", "0").split("\xa0")
+        return float(number) * {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}["".join(unit)]
+
+    rows = [line.strip("| ").split(" | ")[2:] for line in read_table(page, "costs").splitlines()[2:-1]]
+    (total,) = re.findall(r"^\| \*\*all of them\*\* \| \| (.*) \|$", read_table(page, "costs"), re.MULTILINE)
+    runs, *figures = total.split(" | ")
+    counts = [[int(count.split()[0]) for count in row[0].split(" + ")] for row in rows]
+    assert runs == describe_counts(sum(own for own, *_ in counts), sum(sum(rest) for _, *rest in counts))
+    for column, figure in enumerate(figures, start=1):
+        assert read(figure) == pytest.approx(sum(read(row[column]) for row in rows), rel=0.02)
+    assert figures[-1].startswith("at least") == any(row[-1].startswith(("at least", "unknown")) for row in rows)
 
 
 def _cost_rows() -> list[Any]:
