@@ -4,8 +4,9 @@
     python scripts/measure_rubric_study.py outputs/sweeps/TIME
 
 A Markdown table, one row for all runs that differ by their seeds alone: means with Student's 95 % intervals over seeds.
-Of the gold judge's score: at the end ("after"; its interval is over test problems, too), the fall from the peak, and
-the regret: what PPO without a loophole scores above the run, seed by seed, a mean over evaluations.
+Of the gold judge's score, which reports call `mean_rubric`: at the end ("after"; its interval is over test problems,
+too), the fall from the peak, and the regret: what PPO without a loophole scores above the run, seed by seed, a mean
+over evaluations. Notes below the table say what it is, and why a column has none.
 
 Of the policy at the end: the share of its responses that exploit a loophole. Of the rubrics: the share of loopholes
 that the last one closes; the onset, the step after which a tenth of the responses exploit one loophole, as the share
@@ -31,6 +32,7 @@ from evorun.reports.hacking import collect_gold_scores, find_gold_score, find_ha
 from evorun.runs.directory import load_manifest
 from evorun.runs.reading import read_artifact, read_records, read_results, read_steps_without_texts, read_training
 from evorun.runs.schema import CandidateRecord
+from evorun.runs.scores import Score, primary_score
 from evorun.simulation.reviewing import CLOSING, HARMFUL
 from evorun.training.simulated import LEARNED
 
@@ -57,12 +59,17 @@ class Run(NamedTuple):
     figures: Mapping[str, float]
     gold: Sequence[Mapping[str, float]]
     """Scores of the test problems, of each evaluation."""
+    score: Score
+    """The one that these are values of."""
+    primary: Score
+    """The one that a report tests unless it is told another."""
 
 
 def measured(folder: Path) -> Run:
     """Return what a finished run did, and the truth about it."""
     manifest, steps, training = load_manifest(folder), read_steps_without_texts(folder), read_training(folder)
-    by_step = collect_gold_scores(steps, find_gold_score(manifest, steps))
+    score = find_gold_score(manifest, steps)
+    by_step = collect_gold_scores(steps, score)
     gold = [by_step[step] for step in sorted(by_step)]
     means = [float(np.mean(list(by_problem.values()))) for by_problem in gold]
     learned = read_artifact(folder, LEARNED, dict[str, Any]) or {}
@@ -98,7 +105,7 @@ def measured(folder: Path) -> Run:
     if onsets:
         figures["delay"] = float(np.mean(delays))
         figures |= {} if alarm is None else {"alarm delay": float(alarm - min(onsets))}
-    return Run(read_arm(folder), manifest.seed, figures, gold)
+    return Run(read_arm(folder), manifest.seed, figures, gold, score, primary_score(manifest.scores))
 
 
 def table(runs: Sequence[Run]) -> str:
@@ -121,6 +128,20 @@ def table(runs: Sequence[Run]) -> str:
     return markdown(("runs", *COLUMNS), rows)
 
 
+def notes(runs: Sequence[Run]) -> list[str]:
+    """Return a line on the score of the table, and one on each kind of figure that it lacks."""
+    lines = []
+    for score, primary in dict.fromkeys((run.score, run.primary) for run in runs):
+        said = f"after, fall, regret: the gold judge's score, `{score.name}` in `evorun report`"
+        if score != primary:
+            said += f", a mean of several responses; --score={score.name} tests it instead of `{primary.name}`"
+        lines.append(f"{said}.")
+    if seeds := sorted({run.seed for run in runs} - {run.seed for run in runs if run.arm == NO_LOOPHOLE}):
+        lines.append(f"regret: there is no run of `{NO_LOOPHOLE}` with seed {', '.join(map(str, seeds))}.")
+    lines.append("delay, alarm delay: - where no run had an onset, or none an alarm beside it.")
+    return lines
+
+
 def _mean(gold: Sequence[Mapping[str, float]]) -> float:
     return float(np.mean([np.mean(list(by_problem.values())) for by_problem in gold]))
 
@@ -129,4 +150,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     options = parser.parse_args()
-    print(table([measured(folder) for folder in finished_runs(options.folders)]))
+    runs = [measured(folder) for folder in finished_runs(options.folders)]
+    print(table(runs), *notes(runs), sep="\n\n")

@@ -1,5 +1,6 @@
 """Tables of simulated studies in Markdown, an arm a row: what the scripts that measure them have in common."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -8,7 +9,8 @@ from omegaconf import OmegaConf
 
 from evorun.runs.statistics import crossed_interval, t_interval
 
-_NOT_OF_THE_ARM = ("seed=", "experiment=", "evorun.", "hydra", "run.", "sandbox.")
+_NOT_OF_THE_ARM = ("seed=", "experiment=", "evorun.", "hydra", "run.", "sandbox.", "engine.stream=${arm:")
+"""Beginnings of overrides; `engine.stream=${arm:}` gives each arm random numbers by its other settings."""
 
 
 def finished_runs(folders: Sequence[Path]) -> list[Path]:
@@ -23,7 +25,9 @@ def read_arm(run_dir: Path) -> str:
 
 def name_arm(overrides: Sequence[str]) -> str:
     """Return the overrides that all seeds of an arm share, the method first."""
-    swept = [override.lstrip("+") for override in overrides if not override.lstrip("+").startswith(_NOT_OF_THE_ARM)]
+    # Hydra records them with a backslash before each of its own characters
+    plain = [re.sub(r"\\(.)", r"\1", override).lstrip("+") for override in overrides]
+    swept = [override for override in plain if not override.startswith(_NOT_OF_THE_ARM)]
     return " ".join(sorted(swept, key=lambda override: (not override.startswith("method="), override)))
 
 

@@ -292,8 +292,8 @@ def tabulate_mpo() -> list[tuple[str, ...]]:
                 for role, word in (("reward", "reward model"), ("meta", "meta reward model"))
                 if role in settings
             ]
-            values = {**row.get("metrics", {}), "accuracy": row.get("accuracy")}
-            for step, value in row.get("steps", {}).get(metric, ()) or ((None, values.get(metric)),):
+            values: Any = {**row.get("metrics", {}), "accuracy": row.get("accuracy")}
+            for step, value in row.get("steps", {}).get(metric) or [(None, values[metric])]:
                 step_name = () if step is None else (f"step {step}",)
                 of_line = (title, ", ".join(filter(None, (name, *step_name, *sizes))))
                 lines[of_line][find_mpo_arm(row, find_ppo_rubric(reported))] = format_reported(metric, value)

@@ -63,3 +63,12 @@ def test_each_row_of_duel_evolves_page_is_an_arm_of_the_study(monkeypatch: pytes
     rows = set(read_rows("duel_evolve_study.md"))  # the page says which arms it leaves out
     assert rows
     assert rows <= {name_arm(arm) for arm in read_arms("duel_evolve/simulated_study")}
+
+
+def test_an_arm_is_named_without_hydras_backslashes_or_the_stream_that_its_other_settings_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    name_arm = importlib.import_module("study_tables").name_arm
+    recorded = ["++method.rubric=FOLDER/my\\=one.md", "method=ppo", r"++engine.stream=$\{arm\:\}", "seed=3"]
+    assert name_arm(recorded) == "method=ppo method.rubric=FOLDER/my=one.md"

@@ -117,6 +117,10 @@ def test_the_measured_delay_is_that_between_the_loopholes_onset_and_the_rubric_t
     assert refined.figures["in vain"] == 0
     assert refined.figures["meta calls"] > 40
     assert "method=mpo" in study.table([fixed, refined])
+    score, regret, _ = study.notes([fixed, refined])
+    assert "`mean_rubric` in `evorun report`" in score
+    assert "instead of `rubric`" in score
+    assert regret == "regret: there is no run of `method=ppo engine.loophole=0` with seed 0."
 
 
 @pytest.mark.sample(1)

@@ -15,6 +15,8 @@ from evorun.reports.comparison.evolution import (
     make_overhead_table,
     measure_seconds_beyond_updates,
 )
+from evorun.reports.comparison.notes import describe_gold_score
+from evorun.reports.comparison.output import write_comparison
 from evorun.reports.comparison.tables import make_reported_steps_table
 from evorun.runs.directory import load_manifest
 from evorun.runs.journal_file import JOURNAL, Effect
@@ -64,6 +66,17 @@ def test_the_cost_of_refinement_stands_beside_the_run_under_a_fixed_rubric(runs:
     assert measure_seconds_beyond_updates(runs[1]) == 3.0
     assert measure_seconds_beyond_updates(runs[0]) is None
     assert load_manifest(runs[0]).seconds == 100
+
+
+def test_the_gold_judges_score_is_told_from_that_of_a_rubric_that_evolves(tmp_path: Path) -> None:
+    run = write_rubric_run(tmp_path / "mpo", RubricSpec(refinements=1))
+    assert describe_gold_score(compare([run])) is None
+    _finish(run, 100, gold=(30, 1.0), total=(100, 10.0))
+    said = describe_gold_score(compare([run]))
+    assert said is not None
+    assert said.startswith("Rubric: the gold judge's score of one response per problem, by the task's own rubric")
+    write_comparison(compare([run]), tmp_path / "comparison.html")
+    assert "not by one that evolves" in (tmp_path / "comparison.html").read_text()
 
 
 def test_a_papers_ratio_of_run_times_stands_beside_the_measured_one(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from evorun.reports.comparison.rows import AGREEMENT, CAVEATS, Row
 from evorun.reports.comparison.runs import ANSWERED, Run
 from evorun.runs.crossed import LEVEL, POWER
 from evorun.runs.paths import display
+from evorun.runs.scores import primary_score
 from evorun.runs.spending import GOLD
 from evorun.runs.statistics import ENOUGH_SEEDS, MIN_SEEDS
 from evorun.runs.sweeps import is_sweep
@@ -78,6 +79,22 @@ def describe_place_of_reported(comparison: ComparedRuns) -> str | None:
         f"The paper's figures are of {named}, not of {primary_words(comparison)}: the table of scores has them, and "
         f"--score={tested} tests {text.words(tested)} instead of {primary_words(comparison)}."
     )
+
+
+def describe_gold_score(comparison: ComparedRuns) -> str | None:
+    """Say whose score it is where a rubric rewards runs and a gold judge grades them; None for others."""
+    hacking = next((run.outcome.hacking for run in comparison.runs if GOLD in run.outcome.cost), None)
+    if hacking is None:
+        return None
+    gold, single = hacking.gold.name, primary_score(comparison.runs[0].manifest.scores).name
+    said = (
+        f"{text.sentence(text.words(single))}: the gold judge's score of one response per problem, by the task's own "
+        "rubric and not by one that evolves."
+    )
+    if gold == single:
+        return said
+    leads = "" if any(score.name == gold for score in comparison.primaries) else f" --score={gold} tests it instead."
+    return f"{said} {text.sentence(text.words(gold))}: the mean of several, as in gold curves.{leads}"
 
 
 def search_note(comparison: ComparedRuns) -> str:

@@ -39,6 +39,8 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
     _print_main_table(notes.shared_line(comparison), comparison, comparison.rows, console)
     if (place := notes.describe_place_of_reported(comparison)) is not None:
         console.print(place)
+    if (gold := notes.describe_gold_score(comparison)) is not None:
+        console.print(gold)
     for line in [notes.seeds_note(), *notes.width_notes(comparison.rows)] if comparison.has_seeds else []:
         console.print(line)
     for line in notes.list_cautions(comparison):
@@ -194,6 +196,7 @@ def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[st
         },
         "primary": notes.primary_words(comparison),
         "place_of_reported": notes.describe_place_of_reported(comparison),
+        "gold_score": notes.describe_gold_score(comparison),
         "intervals_note": notes.intervals_note(comparison),
         "cautions": notes.list_cautions(comparison),
         "search_note": notes.search_note(comparison),
