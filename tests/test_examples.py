@@ -37,6 +37,7 @@ from evorun.models.embedded import is_ready
 from evorun.runner import registry
 from evorun.runner.settings import check
 from evorun.runs.budget import LIMITS
+from evorun.runs.directory import load_manifest
 from evorun.runs.journal_reader import read_journal
 from evorun.testing import check_grader, check_method, check_reward, check_task
 from evorun_process import environment, evorun, evorun_here
@@ -232,6 +233,8 @@ def test_per_problem_methods_run_on_the_example_task(
     assert set(runs) == set(methods)
     for method, run in runs.items():
         check_run(run, method)
+    voting = {method for method, run in runs.items() if load_manifest(run).votes}
+    assert voting == {"first_to_agree", "my_vote", "self_consistency"} & set(methods)
     check_votes(runs["first_to_agree"])
     for method in ("knockout", "my_duels"):  # what is left does not pay for a duel in both orders
         cost = json.loads((runs[method] / "results.json").read_text())["cost"]["total"]

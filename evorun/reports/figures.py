@@ -134,11 +134,11 @@ _VOTES = ("majority", "majority_of_bests", "weighted", "best_of_majority")
 
 
 def chooses_by_votes(manifest: Manifest) -> bool:
-    """Tell whether the method's settings have responses vote on the answer, with equal votes or weighted ones."""
+    """Tell whether the method says that responses vote on the answer, or its settings do: equal or weighted votes."""
     settings = manifest.config.get("method")
     if not isinstance(settings, Mapping):
         return False
-    return settings.get("name") in _VOTING_METHODS or settings.get("choose") in _VOTES
+    return manifest.votes or settings.get("name") in _VOTING_METHODS or settings.get("choose") in _VOTES
 
 
 def warn_of_indecision(metrics: Mapping[str, Metric]) -> str | None:

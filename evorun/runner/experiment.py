@@ -410,6 +410,7 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], pat
         ),
         models={role: in_manifest(model) for role, model in served.items()},
         regime=config.regime,
+        votes=config.method.votes,
         sandbox=_sandbox(config, path),
         simulated=any(_is_simulated(engine) for _, engine in served.values()),
         provenance=msgspec.convert(loaded.provenance, Provenance, from_attributes=True),

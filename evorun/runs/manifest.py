@@ -208,6 +208,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     """Names of models by the call role that they answer; `policy` for all roles that are not listed. Empty where the
     policy answers all, grading apart."""
     regime: str
+    votes: bool = False
+    """True where the method says that its answer is the most frequent one among independent responses."""
     simulated: bool
     sandbox: SandboxInRun | None = None
     """None when the run tests no programs."""

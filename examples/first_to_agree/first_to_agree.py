@@ -35,6 +35,7 @@ class FirstToAgree(PerProblem):
     description = "independent responses, one by one until k of them agree"
     regime = "problem_only"
     needs = (SupportsGeneration,)
+    votes = True
     Config = FirstToAgreeConfig
 
     def __init__(self, config: FirstToAgreeConfig) -> None:

@@ -350,6 +350,11 @@ def test_warnings_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
         "problem's mistakes (puzzles and programs aside): where it is more frequent than the right one, more votes "
         "are worse."
     )
+    # a method of one's own says so itself
+    voting["method"] = {"name": "two_stage"}
+    for votes, expected in ((True, told.replace("self_consistency", "two_stage")), (False, "")):
+        edit_manifest(runs[0], method="two_stage", config={"seed": 0, **voting}, votes=votes)
+        assert compare(runs).warnings[0].partition("engine.skill=0.35. ")[2] == expected
     edit_manifest(runs[0], method="zero_shot", config={"method": {"name": "zero_shot"}, "seed": 0})
     (runs[1] / "training.jsonl").write_text('{"step":1,"calls":1,"tokens":1,"figures":{"loss":0.5},"problem":"*"}\n')
     assert compare(runs).warnings[0] == f"zero_shot: {SIMULATED_LINE}"  # which decides nothing where one is trained
