@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from evorun.cli.composed_jobs import compose_experiment
+from evorun.cli.job_command import CONFIG_DIR
 from evorun.cli.output import print_error
 from evorun.errors import EvorunError
 from evorun.runner.estimates import estimate
@@ -19,11 +20,13 @@ from evorun.runner.estimates import estimate
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the estimate that the arguments ask for; exit with 1 and one line on an error."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("experiment", help="of conf/experiment/, such as lyria/table1")
+    parser.add_argument(CONFIG_DIR, metavar="FOLDER", help="folder of configurations of your own")
+    parser.add_argument("experiment", help="of conf/experiment/ or FOLDER/experiment/, such as lyria/table1")
     parser.add_argument("overrides", nargs="*", help="as on the command line: model=NAME, task.limit=N, ...")
     asked = parser.parse_args(arguments)
     try:
-        cost = estimate(compose_experiment(asked.experiment, asked.overrides))
+        folder = [] if asked.config_dir is None else [f"{CONFIG_DIR}={asked.config_dir}"]
+        cost = estimate(compose_experiment(asked.experiment, [*folder, *asked.overrides]))
     except EvorunError as error:
         print_error(str(error))
         sys.exit(1)

@@ -22,7 +22,7 @@ from rich.table import Table
 from evorun.cli.plain import composed
 from evorun.errors import ConfigError
 from evorun.models.devices import Gpu, read_inventory
-from evorun.runner.estimates import TRAINING, count_problems, count_steps, hours, limit_calls
+from evorun.runner.estimates import BILLIONS, TRAINING, count_problems, count_steps, hours, limit_calls
 from evorun.runner.gpu_demands import list_demands
 from evorun.runner.planner import Assignment, place
 from evorun.runner.requirements import student_stages
@@ -93,7 +93,8 @@ def estimate(assignments: Sequence[Assignment], steps: int) -> Estimate:
 def tune_a_batch(config: Mapping[str, Any], planned: Sequence[Assignment]) -> list[Assignment]:
     """Return the trainer alone, with the work of a batch whose examples are as long as they may be."""
     method = config["method"]
-    seconds = 3600 * hours(6, config["model"]["name"], method["batch"] * method["max_length"], TRAINING)
+    billions = BILLIONS.get(config["model"]["name"], 0.0)
+    seconds = 3600 * hours(6, billions, method["batch"] * method["max_length"], TRAINING)
     return [
         assignment._replace(demand=replace(assignment.demand, work=seconds))
         for assignment in planned

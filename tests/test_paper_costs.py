@@ -143,6 +143,14 @@ def test_an_experiment_that_sweeps_nothing_is_one_run(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.startswith("1 runs, 216 calls, ")  # 6 problems · (4 + 2 · 4 + 3 · 4 · 2)
 
 
+def test_an_experiment_of_ones_own_is_found_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "experiment").mkdir()
+    own = "# @package _global_\ndefaults:\n  - override /method: zero_shot\n  - override /task: mathbench\n"
+    (tmp_path / "experiment" / "own.yaml").write_text(f"{own}task:\n  source: sample\n  limit: 7\n")
+    estimate_costs.main(["--config-dir", str(tmp_path), "own", "model=qwen2_5_7b"])
+    assert capsys.readouterr().out.startswith("1 runs, 7 calls, ")
+
+
 def test_hours_of_a_model_of_unknown_size_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     estimate_costs.main(["quickstart"])
     assert capsys.readouterr().out.endswith(" tokens, hours of an H100 unknown for smollm2_135m\n")

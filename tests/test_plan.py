@@ -21,6 +21,7 @@ from evorun.models.config import ModelConfig
 from evorun.models.devices import read_inventory
 from evorun.reports.text import dollars
 from evorun.runner import planned_differences
+from evorun.runner.estimates import estimate
 from evorun.runner.memory import estimate_memory
 from evorun.runner.planned_roles import extrapolate_prompt
 from evorun.runner.plans import make_plan
@@ -135,6 +136,29 @@ def test_earlier_runs_give_tokens_hours_and_the_score(tmp_path: Path) -> None:
     arm = make_plan(compose_jobs(["method=zero_shot", *SMALL, *API]), tmp_path / "outputs").arms[0]
     assert arm.smallest_difference is None  # zeros tell no spread, least of all that of a perfect power
     assert arm.difference_note.startswith("since the recorded score is 0.0 %, of ")
+
+
+def test_hours_without_a_recorded_run_are_the_formulas_and_have_the_price_of_its_card(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("gpus: {H100: {hour: 2.0, date: 2026-11-01, source: ours}}")
+    words = ["-m", "method=best_of_n,zero_shot", "method.samples=4", "seed=0,1", "model=llama3_1_8b", "engine=vllm"]
+    configs = compose_jobs([*words, *SMALL, f"prices={prices}"])
+    plan = make_plan(configs, tmp_path)
+    exact = estimate(configs).hours  # as scripts/estimate_costs.py says
+    assert plan.hours == pytest.approx(exact, rel=1e-9)
+    assert plan.hours == pytest.approx(plan.completion_tokens * 2 * 8.0e9 / (989e12 * 0.10) / 3600)
+    assert plan.gpu_price == pytest.approx(2 * exact)
+    planning.print_plan(plan, Terminal(width=300))
+    printed = capsys.readouterr().out
+    assert "by a formula, not measured" in printed
+    assert "an assumed share of its 989 TFLOP/s, 10%" in printed
+    assert f"Price of GPUs: about {dollars(2 * exact)} in these hours, at $2.00 per hour of a GPU" in printed
+    unknown = ["method=zero_shot", "model=local", "model.id=none/none", "engine=vllm"]
+    (unsized,) = make_plan(compose_jobs([*unknown, *SMALL]), tmp_path).arms
+    assert (unsized.hours, unsized.hours_by) == (None, "unknown")
+    assert unsized.hours_note.endswith("nor is the config.json of local here")
 
 
 def test_problems_are_those_that_the_task_has_else_those_that_its_configuration_states(tmp_path: Path) -> None:
@@ -305,7 +329,7 @@ def test_arms_with_students_are_told_apart_by_their_choices_alone(capsys: pytest
     assert planning.plan(words, Terminal(width=200)) == 0
     shown = capsys.readouterr().out
     rows = [re.split(" {2,}", line.strip()) for line in shown.partition("plan by role")[0].splitlines()]
-    assert [row[0] for row in rows if len(row) == 6][1:] == [
+    assert [row[0] for row in rows if len(row) == 7][1:] == [
         "teacher of dpft_full, dpft_top",
         "student dpft_full",
         "student dpft_top",

@@ -57,12 +57,13 @@ def compose_first_job(arguments: Sequence[str]) -> None:
 
 
 def compose_experiment(experiment: str, given: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the configurations of an experiment's runs but those of the random model; given: further overrides.
+    """Return the configurations of an experiment's runs but those of the random model; given: further arguments.
 
     An experiment that sweeps nothing has one run. Raises ConfigError for an unknown experiment or key.
     """
-    jobs = _list_jobs_of_experiment(experiment, given)
-    configs = [_compose(job) for job in jobs if not _is_random(job) or _is_random(given)]
+    given, folder = _split_config_dir(given)
+    jobs = _list_jobs([MULTIRUN[0], f"experiment={experiment}", *given], folder)
+    configs = [_compose(job, folder) for job in jobs if not _is_random(job) or _is_random(given)]
     for config in configs:
         typed(registry.method_class(config["method"]["name"]).Config, config["method"], "method")
         read_task(config)
@@ -71,11 +72,7 @@ def compose_experiment(experiment: str, given: Sequence[str]) -> list[dict[str, 
 
 def count_random_jobs(experiment: str) -> int:
     """Return the number of an experiment's runs by the random model, which `compose_experiment` leaves out."""
-    return sum(map(_is_random, _list_jobs_of_experiment(experiment, [])))
-
-
-def _list_jobs_of_experiment(experiment: str, given: Sequence[str]) -> list[list[str]]:
-    return _list_jobs([MULTIRUN[0], f"experiment={experiment}", *given])
+    return sum(map(_is_random, _list_jobs([MULTIRUN[0], f"experiment={experiment}"])))
 
 
 def _split_config_dir(arguments: Sequence[str]) -> tuple[list[str], Path | None]:

@@ -116,7 +116,7 @@ def print_plan(made: Plan, console: Terminal, gpus: Sequence[Gpu] = ()) -> None:
         *_describe_training(made),
         *_describe_price(made),
         *dict.fromkeys(_describe_reach(arm, made) for arm in made.arms if arm.reach is not None),
-        *dict.fromkeys(_describe_hours(arm) for arm in made.arms if arm.hours_note),
+        *_describe_hours(made),
         *(_describe_memory(model) for model in made.memory),
         *_describe_differences([arm for arm in made.arms if arm.stage is None and arm.model != "random"]),
         *made.notes,
@@ -129,6 +129,7 @@ def print_plan(made: Plan, console: Terminal, gpus: Sequence[Gpu] = ()) -> None:
 
 def _make_table(made: Plan) -> Table:
     billed = any(arm.billed for arm in made.arms)
+    timed = any(arm.hours is not None for arm in made.arms)
     table = Table(
         [
             *word_columns("arm"),
@@ -136,6 +137,7 @@ def _make_table(made: Plan) -> Table:
             *figure_columns("calls", "prompt", _COMPLETION, format=_compact),
             *(figure_columns("price", format=text.dollars) if billed else []),
             *figure_columns(*_name_expected(made), format=_compact),
+            *(figure_columns("hours", format=_show_hours) if timed else []),
         ],
         title="plan: runs of each arm together, tokens of prompts and completions",
         total=len(made.arms) if len(made.arms) > 1 else None,
@@ -143,12 +145,14 @@ def _make_table(made: Plan) -> Table:
     for arm, name in zip(made.arms, _name_arms(made.arms), strict=True):
         price = ("unknown" if arm.price is None else arm.price) if arm.billed else None
         row: list[Cell] = [name, arm.runs, arm.problems, arm.calls, arm.prompt_tokens, arm.completion_tokens]
-        table.rows.append([*row, *([price] if billed else []), *_list_expected(made, arm.expected_completion_tokens)])
+        row += [price] if billed else []
+        row += _list_expected(made, arm.expected_completion_tokens)
+        table.rows.append([*row, *([arm.hours] if timed else [])])
     if len(made.arms) > 1:
         price = "unknown" if made.price is None else made.price
         row = ["total", made.runs, None, made.calls, made.prompt_tokens, made.completion_tokens]
         expected = _list_expected(made, made.expected_completion_tokens)
-        table.rows.append([*row, *([price] if billed else []), *expected])
+        table.rows.append([*row, *([price] if billed else []), *expected, *([made.hours] if timed else [])])
     return table
 
 
@@ -310,8 +314,23 @@ def _describe_price(made: Plan) -> list[str]:
     return [f"Price: {bound}{budget}."]
 
 
-def _describe_hours(arm: PlannedArm) -> str:
-    return f"Hours: {'unknown' if arm.hours is None else text.duration(3600 * arm.hours)}, {arm.hours_note}."
+def _describe_hours(made: Plan) -> list[str]:
+    """Return a line for each source of hours, of its arms together, with the price of their GPUs."""
+    by_note: dict[str, list[PlannedArm]] = {}
+    for arm in made.arms:
+        by_note.setdefault(arm.hours_note, []).append(arm)
+    lines = []
+    for note, arms in by_note.items():
+        hours = add_known([arm.hours for arm in arms])
+        lines.append(f"Hours: {'unknown' if hours is None else f'about {_show_hours(hours)}'}, {note}.")
+        price = add_known([arm.gpu_price for arm in arms])
+        if price is not None:
+            lines.append(f"Price of GPUs: about {text.dollars(price)} in these hours, at {arms[0].gpu_price_note}.")
+    return lines
+
+
+def _show_hours(hours: float | None) -> str:
+    return text.duration(None if hours is None else 3600 * hours)
 
 
 def _describe_memory(memory: PlannedMemory) -> str:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from evorun.errors import ConfigError
 from evorun.methods.search.pdr import PdrConfig
 from evorun.methods.search.proposals import MIN_SAMPLES
+from evorun.models.architecture import read_architecture
+from evorun.models.config import ModelConfig
 from evorun.runner.call_counts import Part, count_calls_per_node, count_unlimited_calls, measure_conversations
 from evorun.runner.student import teacher_composition
 from evorun.runner.typed import typed
@@ -59,7 +61,7 @@ class Cost:
         for part in parts:
             self.calls += part.calls
             self.tokens += part.calls * part.max_tokens
-            self.hours += hours(2, part.model, part.calls * part.max_tokens, DECODING)
+            self.hours += hours(2, BILLIONS.get(part.model, 0.0), part.calls * part.max_tokens, DECODING)
             if part.calls and part.model not in BILLIONS:
                 self.unsized.add(part.model)
 
@@ -70,9 +72,17 @@ class Cost:
         return known if not self.unsized else f"{known}, {unknown}" if self.hours else f"hours of an H100 {unknown}"
 
 
-def hours(flop: float, model: str, tokens: float, share: float) -> float:
-    """Return hours of one H100 for tokens that take `flop` FLOP per parameter each."""
-    return flop * BILLIONS.get(model, 0.0) * 1e9 * tokens / (PEAK * share) / 3600
+def hours(flop: float, billions: float, tokens: float, share: float) -> float:
+    """Return hours of one H100 for tokens that take `flop` FLOP for each of the parameters that they pass."""
+    return flop * billions * 1e9 * tokens / (PEAK * share) / 3600
+
+
+def find_billions(model: ModelConfig) -> float | None:
+    """Return the billions of parameters that a token of a model passes; None where no config.json of it is here."""
+    if (known := BILLIONS.get(model.name)) is not None:
+        return known
+    shape = read_architecture(model)
+    return None if shape is None else shape.parameters.active / 1e9
 
 
 def count_problems(task: Mapping[str, Any]) -> tuple[int | None, int]:
@@ -261,7 +271,7 @@ def count_training_tokens(config: Mapping[str, Any], parts: Sequence[Part]) -> f
 
 def count_training_hours(config: Mapping[str, Any], parts: Sequence[Part]) -> float:
     """Return the hours of a run's updates."""
-    return hours(6, config["model"]["name"], count_training_tokens(config, parts), TRAINING)
+    return hours(6, BILLIONS.get(config["model"]["name"], 0.0), count_training_tokens(config, parts), TRAINING)
 
 
 def estimate(configs: Sequence[Mapping[str, Any]]) -> Cost:
@@ -284,6 +294,6 @@ def estimate(configs: Sequence[Mapping[str, Any]]) -> Cost:
                 share = 0.2 if config["student"]["kind"] == "dpft_top" else 1.0
                 tokens = share * sum(part.calls * part.max_tokens for part in taught)
                 epochs = config["student"]["tuning"]["epochs"]
-                total.hours += epochs * hours(6, config["model"]["name"], tokens, TRAINING)
+                total.hours += epochs * hours(6, BILLIONS.get(config["model"]["name"], 0.0), tokens, TRAINING)
             students.add(config["student"]["name"])
     return total

@@ -11,6 +11,8 @@ StageName = Literal["teacher", "student"]
 
 Source = Literal["formula", "trial", "recorded", "unknown"]
 
+HoursSource = Literal["recorded", "formula", "unknown", "no_model"]
+
 
 class PlannedRole(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of a role in an arm's runs together."""
@@ -87,8 +89,14 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     """None where no vendor trains."""
     uncounted: list[UncountedCalls]
     hours: float | None
-    """Wall-clock hours of its runs, one after another, at the speed of earlier runs; null where none are recorded."""
+    """Hours of its runs, one after another; null where they are unknown."""
+    hours_by: HoursSource
+    """`recorded`: wall-clock hours at the speed of earlier runs; `formula`: those of one H100, by docs/guides/costs.md;
+    `no_model`: simulated or replayed."""
     hours_note: str
+    gpu_price: float | None
+    """Dollars for the GPUs in these hours; null where these or the price are unknown."""
+    gpu_price_note: str
     smallest_difference: float | None
     """Smallest difference in the primary score to another arm that the runs show with power .8, two-sided at .05."""
     difference_note: str
@@ -219,6 +227,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     uncounted: list[UncountedCalls]
     """Calls that are in no figure."""
     hours: float | None
+    """Of the arms by models; null where those of one are unknown."""
+    gpu_price: float | None
+    """Dollars for GPUs in these hours; null where that of an arm is unknown."""
     arms: list[PlannedArm]
     memory: list[PlannedMemory]
     gpus: list[PlannedPlacement]

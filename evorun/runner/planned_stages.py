@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from evorun.errors import DataError
 from evorun.reports import text
-from evorun.runner.estimates import TRAINING, hours
+from evorun.runner.estimates import TRAINING, find_billions, hours
 from evorun.runner.settings import RunConfig
 from evorun.runner.stages import TEACHER, is_complete, name_stage, run_digest
 from evorun.runner.student import StudentConfig, teacher_composition, tuning_composition
@@ -59,6 +59,6 @@ def describe_tuning(config: RunConfig, data: str, tokens: float) -> str:
     if config.engine.simulated:
         how_long = "simulated, which takes no GPU"
     else:
-        took = hours(6, config.model.name, tokens, TRAINING)
+        took = hours(6, find_billions(config.model) or 0.0, tokens, TRAINING)
         how_long = f"about {text.duration(3600 * took)} of an H100 by formula" if took else "hours unknown"
     return f"{data}, {epochs:g} epoch{'' if epochs == 1 else 's'}, {text.compact(tokens)} tokens in all, {how_long}."

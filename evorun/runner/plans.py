@@ -36,6 +36,7 @@ from evorun.runner.plan_records import (
     add_known,
 )
 from evorun.runner.planned_differences import plan_difference
+from evorun.runner.planned_hours import plan_hours
 from evorun.runner.planned_reach import count_all_calls, describe_reach, find_limit, reach_step
 from evorun.runner.planned_roles import (
     RoleCalls,
@@ -87,7 +88,8 @@ def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path, gpus: Sequenc
         price_unknown=unknown,
         price_date=None if oldest is None else oldest.isoformat(),
         uncounted=sorted({calls for arm in arms for calls in arm.uncounted}),
-        hours=add_known([arm.hours for arm in arms]),
+        hours=add_known([arm.hours for arm in arms if arm.hours_by != "no_model"] or [None]),
+        gpu_price=add_known([arm.gpu_price for arm in arms if arm.hours_by != "no_model"] or [None]),
         arms=arms,
         memory=_plan_memory(planner.configs),
         gpus=_plan_gpus(configs, gpus, planner.notes),
@@ -273,8 +275,7 @@ class _Planner:
                 students=[student.name],
             )
             taught_by = {"student": {**student.selection, "teaching": raw["method"]}, "teacher": raw["model"]}
-            # the weights' updates take most of the hours
-            yield replace(arm, hours=None, hours_note=""), {**student.tuning, **taught_by}
+            yield arm, {**student.tuning, **taught_by}
             data = f"Fine-tuning of student={student.name}: on at most {responses:,} responses of its teacher"
             self.notes[describe_tuning(tuning, data, tokens)] = None
 
@@ -339,7 +340,7 @@ class _Planner:
             UncountedCalls(role=role, reward=reward, billed=find_rate(rates, role) is not None)
             for role in find_uncounted(config, calls)
         ]
-        hours, hours_note = _plan_hours(config, roles, self._recorded)
+        planned = plan_hours(config, roles, runs, self._recorded, tuned_tokens)
         score = config.task.task_class.scores[0]
         return PlannedArm(
             stage=stage,
@@ -356,8 +357,11 @@ class _Planner:
             or any(role.calls_by == "trial" for role in roles),
             training=plan_training(config, roles, rates, runs, tuned_tokens),
             uncounted=uncounted,
-            hours=hours,
-            hours_note=hours_note,
+            hours=planned.hours,
+            hours_by=planned.source,
+            hours_note=planned.note,
+            gpu_price=planned.price,
+            gpu_price_note=planned.price_note,
             settings=[],
             smallest_difference=None,
             difference_note="",
@@ -411,22 +415,6 @@ def list_shortfalls(
 
 def _list_served(config: RunConfig) -> list[ServedModel]:
     return [*config.others.values(), ServedModel(config.model, config.engine)]
-
-
-def _plan_hours(config: RunConfig, roles: Sequence[PlannedRole], recorded: Recorded) -> tuple[float | None, str]:
-    """Return the hours of an arm's runs, one after another, and their source."""
-    if config.engine.simulated or config.engine.replays:
-        return None, f"{'simulated' if config.engine.simulated else 'replayed'} runs tell no rate"
-    speed = recorded.speed(config.engine.name, config.model.identity)
-    about = f"{config.model.name} on engine={config.engine.choice}"
-    if speed is None:
-        return None, f"no run of {about} is recorded"
-    tokens = sum(
-        role.completion_tokens if role.expected_completion_tokens is None else role.expected_completion_tokens
-        for role in roles
-        if role.role != GOLD
-    )
-    return tokens / speed[0] / 3600, f"{speed[0]:,.0f} completion tokens/s, as in {speed[1]} runs of {about}"
 
 
 def _plan_gpus(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from evorun.errors import EvorunError
 from evorun.runs.directory import MANIFEST, identity, load_manifest
 from evorun.runs.manifest import Manifest
+from evorun.runs.prices import gpu_seconds
 from evorun.runs.reading import read_predictions, read_results
 from evorun.runs.schema import Metric, Results
 from evorun.runs.scores import Score
@@ -25,6 +26,17 @@ class PerCall(NamedTuple):
     prompt: float
     cached: float
     completion: float
+
+
+class Speed(NamedTuple):
+    """Completion tokens per second of some runs."""
+
+    tokens: float
+    runs: int
+    gpus: float
+    """Mean number of GPUs that they could use; 0 where that of one is unknown."""
+    names: Sequence[str]
+    """Of these GPUs."""
 
 
 class CompletedRun(NamedTuple):
@@ -73,15 +85,21 @@ class Recorded(NamedTuple):
             sum(cost.completion_tokens for cost in spent) / calls,
         )
 
-    def speed(self, engine: str, model: str) -> tuple[float, int] | None:
-        """Return completion tokens per second of runs of a model on an engine, and the number of these runs."""
-        spent = [
-            (results.cost["total"].completion_tokens, manifest.seconds)
+    def speed(self, engine: str, model: str) -> Speed | None:
+        """Return the speed of runs of a model on an engine; None where none are recorded."""
+        runs = [
+            (manifest, results)
             for manifest, results in self._of_model(model)
             if manifest.models["policy"].engine == engine and manifest.seconds and "total" in results.cost
         ]
-        tokens, seconds = sum(tokens for tokens, _ in spent), sum(seconds for _, seconds in spent)
-        return (tokens / seconds, len(spent)) if tokens else None
+        tokens = sum(results.cost["total"].completion_tokens for _, results in runs)
+        seconds = sum(manifest.seconds or 0.0 for manifest, _ in runs)
+        if not tokens:
+            return None
+        on_gpus = [gpu_seconds(manifest) for manifest, _ in runs]
+        known = [used for used in on_gpus if used is not None]
+        names = [name for manifest, _ in runs for name in manifest.hardware.get("gpus") or ()]
+        return Speed(tokens / seconds, len(runs), sum(known) / seconds if len(known) == len(runs) else 0.0, names)
 
     def score(self, task: str, *, simulated: bool) -> tuple[Metric, str] | None:
         """Return the primary score of the run on a task over most problems, and what the run was.
