@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from evorun.reports.comparison.names import format_model, name_models
 from evorun.reports.comparison.notes import (
     ceiling_lines,
     cost_note,
+    describe_equal_answers,
     few_seeds_lines,
     intervals_note,
+    list_cautions,
     pairs_note,
     shared_steps_lines,
     unpaired_lines,
@@ -504,6 +507,21 @@ def test_few_seeds_and_single_trainings_are_said_in_a_sentence(tmp_path: Path) -
     for run in comparison.runs:
         run.manifest.simulated = True
     assert ceiling_lines(comparison)[0].endswith(" lower engine.skill or engine.improvement.")
+
+
+def test_arms_with_the_same_answers_to_all_problems_are_named_in_one_line(tmp_path: Path) -> None:
+    same = [
+        write_method(tmp_path / f"{seed}_{method}", GOOD, seed=seed, method=method)
+        for seed in range(2)
+        for method in ("ppo", "mpo")
+    ]
+    other = [
+        write_method(tmp_path / f"{seed}_grpo", [not one for one in GOOD], seed=seed, method="grpo") for seed in (0, 1)
+    ]
+    comparison = compare([*same, *other])
+    (line,) = describe_equal_answers(comparison.arms)
+    assert re.match(r"Same answers \((mpo; ppo|ppo; mpo)\): to every problem, with each seed\. ", line)
+    assert line in list_cautions(comparison)
 
 
 def test_five_seeds_have_intervals_over_seeds_and_problems_too(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from evorun.reports import text
 from evorun.reports.axes import Axis
@@ -266,7 +267,12 @@ def few_seeds_lines(comparison: ComparedRuns) -> list[str]:
 
 def list_cautions(comparison: ComparedRuns) -> list[str]:
     """Return what limits the comparison's claims, a line each."""
-    return [*few_seeds_lines(comparison), *ceiling_lines(comparison), *shared_steps_lines(comparison)]
+    return [
+        *few_seeds_lines(comparison),
+        *ceiling_lines(comparison),
+        *describe_equal_answers(comparison.arms),
+        *shared_steps_lines(comparison),
+    ]
 
 
 def ceiling_lines(comparison: ComparedRuns) -> list[str]:
@@ -282,6 +288,26 @@ def ceiling_lines(comparison: ComparedRuns) -> list[str]:
     return [
         f"At the ceiling ({names}): {primary_words(comparison)} is {value} on every problem, the best possible. Such "
         f"problems cannot show how good a method is. {remedy}"
+    ]
+
+
+def describe_equal_answers(arms: Sequence[Arm]) -> list[str]:
+    """Say which arms of a task gave the same answers, so that nothing shows what their settings do."""
+    alike: dict[Any, list[Arm]] = defaultdict(list)
+    for arm in arms:
+        answers = {
+            (run.manifest.seed, ended.problem): (ended.answer, ended.correct, *sorted(ended.scores.items()))
+            for run in arm.runs
+            for ended in run.outcome.predictions
+        }
+        answered = sum(answer is not None for answer, *_ in answers.values())
+        if answered > 1 and not arm.is_baseline:
+            alike[arm.task, frozenset(answers.items())].append(arm)
+    return [
+        f"Same answers ({'; '.join(arm.name for arm in equal)}): to every problem, with each seed. What these arms differ in "
+        "had no effect on their answers here."
+        for equal in alike.values()
+        if len(equal) > 1
     ]
 
 
