@@ -354,6 +354,20 @@ def test_arms_of_one_student_are_told_apart_by_its_settings(capsys: pytest.Captu
     assert "  student.tuning.epochs=2, teacher=qwen2_5_7b  " in shown
 
 
+def test_arms_are_told_apart_by_settings_of_a_simulated_model_and_named_by_what_is_unusual(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    variants = "[{method: mpo, engine.loophole: 0}, {method: mpo, method.refine_every: 5, method.refine_samples: 9}]"
+    planning.plan(["experiment=mpo/simulated_study", f"hydra.sweeper.variants={variants}"], Terminal(width=200))
+    rows = [re.split(" {2,}", line.strip())[0] for line in capsys.readouterr().out.splitlines()]
+    assert [row for row in rows if row.startswith(("ppo", "mpo"))] == [
+        "ppo",
+        "mpo",
+        "mpo, engine.loophole=0",
+        "mpo, refine_every=5, refine_samples=9",
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "teacher"),
     [

@@ -1,7 +1,7 @@
 """Plans: what runs will cost and could show, before any is paid for."""
 
 import contextlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from math import ceil
@@ -55,6 +55,14 @@ from evorun.runner.trials import Trial, try_out
 from evorun.runs.directory import identity, iterate_differences
 from evorun.runs.prices import find_rate, oldest_date
 from evorun.runs.spending import GOLD
+from evorun.simulation.engine import SPEED
+
+_NAMED = frozenset({"task", "model", "engine"})
+"""Groups whose choices are columns or parts of an arm's name."""
+_STREAM = "engine.stream"
+_SPEED = tuple(f"engine.{key}" for key in SPEED)
+_FEW_SETTINGS = 2
+"""Maximum settings that all arms of a method state, as in the names of a comparison."""
 
 
 def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path, gpus: Sequence[Gpu] = ()) -> Plan:
@@ -130,32 +138,50 @@ def _add_settings(planned: Sequence[tuple[PlannedArm, Mapping[str, Any]]]) -> li
     for arm, config in planned:
         alike[arm.stage, arm.method, *arm.students].append(identity(config))
         students[arm.stage, arm.method].add(tuple(arm.students))
+    settings = {
+        group: _drop_usual([_list_settings(config, configs) for config in configs]) for group, configs in alike.items()
+    }
     arms = []
-    for arm, config in planned:
-        others = alike[arm.stage, arm.method, *arm.students]
-        settings = sorted({f"{key}={own}" for other in others for key, own in _list_own(config, other)})
+    for arm, _ in planned:
+        own = settings[arm.stage, arm.method, *arm.students].pop(0)
         if arm.stage is None and len(students[None, arm.method]) > 1:
-            settings = [*(f"student={name}" for name in arm.students), *settings]
-        arms.append(replace(arm, settings=settings))
+            own = [*(f"student={name}" for name in arm.students), *own]
+        arms.append(replace(arm, settings=own))
     return arms
 
 
-def _list_own(config: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the settings in which an arm differs from another one, whose task, model and engine tables name.
+def _list_settings(config: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the settings in which an arm differs from any other one, by key."""
+    own = {key: value for other in others for key, value in _list_own(config, other)}
+    # what an arm's other settings name, as `${arm:}` does
+    return {key: own[key] for key in sorted(own) if key != _STREAM or len(own) == 1}
 
-    Of a group in which another choice was made, that choice alone: `judge=gpt_4o`.
+
+def _drop_usual(arms: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return each arm's settings as overrides; where they are many, those that differ from what most arms have."""
+    keys = dict.fromkeys(key for own in arms for key in own)
+    usual = {key: Counter(repr(own.get(key)) for own in arms).most_common(1)[0][0] for key in keys}
+    many = len(keys) > _FEW_SETTINGS
+    return [[f"{key}={own[key]}" for key in own if not many or repr(own[key]) != usual[key]] for own in arms]
+
+
+def _list_own(config: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the settings in which an arm differs from another one.
+
+    Of a group in which another choice was made, that choice alone: `judge=gpt_4o`. Tables name task, model and engine,
+    so of these groups it yields settings only where all three choices are the same.
     """
-    own = identity(config)
     chosen = {
         key: value["name"]
-        for key, value in own.items()
+        for key, value in config.items()
         if isinstance(value, Mapping) and "name" in value and value["name"] != (other.get(key) or {}).get("name")
     }
-    for key, value, _ in iterate_differences(own, other):
+    named = {"seed", *(_NAMED if chosen.keys() & _NAMED else ())}
+    for key, value, _ in iterate_differences(config, other):
         group = key.partition(".")[0]
         if group in chosen:
             key, value = group, chosen[group]
-        if group not in ("seed", "task", "model", "engine"):
+        if group not in named and not key.startswith(_SPEED):
             yield key, value
 
 
