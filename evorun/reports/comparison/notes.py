@@ -304,8 +304,8 @@ def describe_equal_answers(arms: Sequence[Arm]) -> list[str]:
         if answered > 1 and not arm.is_baseline:
             alike[arm.task, frozenset(answers.items())].append(arm)
     return [
-        f"Same answers ({'; '.join(arm.name for arm in equal)}): to every problem, with each seed. What these arms differ in "
-        "had no effect on their answers here."
+        f"Same answers ({'; '.join(arm.name for arm in equal)}): to every problem, with each seed. What these arms "
+        "differ in had no effect on their answers here."
         for equal in alike.values()
         if len(equal) > 1
     ]
