@@ -22,6 +22,7 @@ from building import composed
 from evorun.cli.compose import register
 from evorun.cli.groups import config_folder
 from evorun.cli.overrides import words
+from evorun.cli.sweep_keys import drop_inapplicable_keys
 from evorun.cli.sweeper import make_overrides, values_by_key
 from evorun.cli.tournament import _composed, _sorted
 from evorun.cli.usage import USAGES
@@ -109,8 +110,10 @@ def jobs(arguments: list[str], *, with_variants: bool) -> list[list[str]]:
         )
         if set(variant) != {"model"}
     }
-    variants = [{}, *(chosen.values() if with_variants else ())]
-    return [[values[0] for values in {**base, **variant}.values()] for variant in variants]
+    variants = [{}, *chosen.values()]
+    first = [[values[0] for values in {**base, **variant}.values()] for variant in variants]
+    applicable = drop_inapplicable_keys(first)  # a key may be of some variants only
+    return applicable if with_variants else applicable[:1]
 
 
 @cache
