@@ -5,6 +5,7 @@ job for each choice of its variants. Then the data are looked for: what is missi
 and servers are looked for when a run starts.
 """
 
+import itertools
 import re
 import shlex
 import tomllib
@@ -110,10 +111,9 @@ def jobs(arguments: list[str], *, with_variants: bool) -> list[list[str]]:
         )
         if set(variant) != {"model"}
     }
-    variants = [{}, *chosen.values()]
-    first = [[values[0] for values in {**base, **variant}.values()] for variant in variants]
-    applicable = drop_inapplicable_keys(first)  # a key may be of some variants only
-    return applicable if with_variants else applicable[:1]
+    variants = [{}, *(chosen.values() if with_variants else ())]
+    products = [list(map(list, itertools.product(*{**base, **variant}.values()))) for variant in variants]
+    return [drop_inapplicable_keys(product)[0] for product in products]  # only some of its jobs may have a key
 
 
 @cache
