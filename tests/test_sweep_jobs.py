@@ -380,6 +380,8 @@ def test_a_resume_does_what_is_left_and_touches_nothing_else(sweep: Path, finish
     assert tree(done) == before
     assert "1 of 3 jobs are done; 2 to go\n" in resumed.stdout
     assert resumed.stdout.count(": complete, accuracy") == 2
+    (said,) = [line for line in resumed.stdout.splitlines() if "calls came from the journal, 0 are new" in line]
+    assert said.startswith(f"sweep/{stopped.name}: ")
     for job, original in zip(jobs_of(sweep), jobs_of(finished), strict=True):
         assert records(job) == records(original)
     again = evorun_here("resume", "sweep", cwd=sweep.parent)

@@ -291,9 +291,10 @@ async def _run(
             )
     log.info("%s; %s", progress.title, progress.fields())
     traffic = effects.traffic
-    if traffic.replayed and directory.manifest is not None and directory.manifest.resumes and not of_sweep:
+    if traffic.replayed and directory.manifest is not None and directory.manifest.resumes:
         replayed = f"{traffic.replayed:,} calls came from the journal"
-        console.print(f"{replayed}, {traffic.calls:,} are new", soft_wrap=True)
+        about = f"{display(directory.path)}: " if of_sweep else ""
+        console.print(f"{about}{replayed}, {traffic.calls:,} are new", soft_wrap=True)
 
 
 def _about(directory: RunDirectory) -> dict[str, str]:
