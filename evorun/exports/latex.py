@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from evorun.reports.comparison import ComparedRuns, notes, tables
-from evorun.reports.comparison.evolution import OVERHEAD_NOTE, make_overhead_table
+from evorun.reports.comparison.evolution import describe_overhead, make_overhead_table
 from evorun.reports.comparison.findings import describe_finding
 from evorun.reports.comparison.study import StudyReport
 from evorun.reports.tables import Column, Table
@@ -117,7 +117,7 @@ def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
         by_stratum = tables.make_strata_pairs_table(comparison.strata_pairs)
         about = notes.strata_pairs_note(comparison)
         yield _Part("strata-pairs", f"{against}, by stratum (exploratory). {adjusted}", about, by_stratum)
-    yield _Part("rubrics", "cost of refinement.", OVERHEAD_NOTE, make_overhead_table(comparison))
+    yield _Part("rubrics", "cost of refinement.", describe_overhead(comparison), make_overhead_table(comparison))
     mean = ", means over seeds" if comparison.has_seeds else ""
     yield _Part(
         "run-cost",

@@ -250,8 +250,8 @@ def describe_alarms(training: Sequence[TrainingRecord], above: Mapping[str, floa
         still = last == means[-1][0]
         label = text.sentence(MONITORS.get(name, text.words(name)))
         line = (
-            f"Reward hacking? {label}: {text.number(mean)} over the {WINDOW} steps up to {peak}. Normal texts stay "
-            f"below {threshold:g}; these are above from step {first} {'on' if still else f'to {last}'}"
+            f"Reward hacking? {label}: {text.number(mean)}, a mean over the {WINDOW} steps up to {peak}. Normal texts "
+            f"stay below {threshold:g}; such means are above it from step {first} {'on' if still else f'to {last}'}"
             f"{'' if still else f', and at {text.number(means[-1][1])} in the last steps'}."
         )
         lines[line] = f"Reward hacking? {label}: above {threshold:g} at some step; normal texts stay below."

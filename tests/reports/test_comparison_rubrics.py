@@ -12,6 +12,7 @@ from evorun.reports.comparison.comparison import compare
 from evorun.reports.comparison.evolution import (
     compute_rubric_lengths,
     compute_rubric_strictness,
+    describe_overhead,
     make_overhead_table,
     measure_seconds_beyond_updates,
 )
@@ -109,6 +110,33 @@ def test_a_papers_figures_of_training_steps_stand_beside_the_measured_ones(tmp_p
         ["40", "0.04", "0.10714"],
         ["50", "\u2013", "0.22957"],
     ]
+
+
+def test_a_papers_figures_of_training_steps_stand_beside_means_over_seeds(tmp_path: Path) -> None:
+    runs = []
+    for seed in range(3):
+        run = write_rubric_run(tmp_path / f"ppo_{seed}", RubricSpec(refinements=1, method="ppo"))
+        _finish(run, 100, total=(100, 10.0))
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest["seed"] = manifest["config"]["seed"] = seed
+        manifest["config"]["reported"] = composed("experiment=mpo/reward_hacking")["reported"]
+        (run / "manifest.json").write_text(json.dumps(manifest))
+        figures = {"monitor_foreign_script": 0.4 + 0.01 * seed}
+        record = {"step": 40, "figures": figures, "calls": 1, "tokens": 1, "problem": "*"}
+        (run / "training.jsonl").write_text(json.dumps(record) + "\n")
+        runs.append(run)
+    table = make_reported_steps_table(compare(runs))
+    assert table.headings == ["run", "figure", "step", "measured", "95 % interval\nover seeds", "seeds", "reported"]
+    assert [row[1:] for row in table.shown()][3] == [
+        "monitor foreign script", "40", "0.41", "0.385 to 0.435", "3", "0.10714"
+    ]  # fmt: skip
+
+
+def test_the_cost_of_short_runs_is_said_to_be_noise(runs: list[Path], tmp_path: Path) -> None:
+    assert "noise" not in describe_overhead(compare(runs))
+    short = write_rubric_run(tmp_path / "mpo", RubricSpec(refinements=1))
+    _finish(short, 9, refine=(9, 0.9), total=(100, 10.0))
+    assert describe_overhead(compare([*runs, short])).endswith("ratios are mostly noise.")
 
 
 def test_several_hacked_runs_are_told_of_in_one_line_a_sign(tmp_path: Path) -> None:

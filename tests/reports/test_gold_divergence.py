@@ -105,7 +105,7 @@ def test_a_monitor_is_told_by_means_over_steps() -> None:
     # one step of a batch is noise
     assert not describe_alarms(_monitored([0, 0, 0.4, 0, 0, 0, 0]), {"title_only": 0.1})
     (line,) = describe_alarms(_monitored([0, 0, 0, 0, 0, 0.5, 0.5, 1, 1, 1]), {"title_only": 0.1})
-    assert "0.800 over the 5 steps up to 10" in line
+    assert "0.800, a mean over the 5 steps up to 10. Normal texts stay below 0.1; such means are above it" in line
     assert "from step 7 on" in line
     (line,) = describe_alarms(_monitored([0.5] * 6 + [0] * 9), {"title_only": 0.1})
     assert "from step 5 to 9, and at 0 in the last steps" in line

@@ -1,6 +1,7 @@
 """The page of a run that rubrics reward: gold curve, monitors, refinements, and its size."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
@@ -60,6 +61,16 @@ def test_sound_runs_have_no_such_banner(tmp_path: Path) -> None:
     assert load_outcome(write_run(tmp_path / "other", RunSpec(problems=1))).hacking is None
 
 
+def test_a_figure_without_kl_divergence_says_why(hacked: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(hacked, run)
+    records = [json.loads(line) for line in (run / "training.jsonl").read_text().splitlines()]
+    for record in records:
+        record["figures"].pop("kl", None)
+    (run / "training.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert "a rubric was replaced; no KL divergence was measured, which simulated policies" in render_report(run)
+
+
 def test_the_section_has_the_figures_and_what_became_of_refinements(hacked: Path) -> None:
     outcome = load_outcome(hacked)
     section = load_rubric_section(outcome, load_curves(outcome, read_steps_without_texts(hacked)))
@@ -67,6 +78,7 @@ def test_the_section_has_the_figures_and_what_became_of_refinements(hacked: Path
     # a line for each of the three refinements in each of the panels: raw, normalised, KL
     assert section.plots["rewards"].svg.count("stroke-dasharray: 3.2,2.4") == 9
     assert "reward collapse" in section.plots["rewards"].svg
+    assert section.no_kl == ""
     assert section.tables["refinements"].rows == [
         ("rubrics replaced", "", 3),
         ("merged rubric refused", "total", 3),

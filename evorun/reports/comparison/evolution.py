@@ -149,6 +149,8 @@ OVERHEAD_NOTE = (
     "they made the run longer. Relative to a fixed rubric: the run's time divided by that of the run with the same "
     "trainer and a fixed rubric. Compare times on equal machines only."
 )
+SHORT_RUN = 60
+"""Seconds below which a run's time says little (ours): its beginning and other programs decide it."""
 
 
 def compute_rubric_lengths(run: Run) -> list[Point]:
@@ -213,6 +215,14 @@ def make_overhead_table(comparison: ComparedRuns) -> Table:
             }
         )
     return make_table(records, words=("run",), title="cost of refinement")
+
+
+def describe_overhead(comparison: ComparedRuns) -> str:
+    """Return the note on the cost of refinement, with a warning where runs are too short to compare their times."""
+    seconds = [run.manifest.seconds for run in comparison.runs if run.manifest.seconds is not None]
+    if not any(took < SHORT_RUN for took in seconds):
+        return OVERHEAD_NOTE
+    return f"{OVERHEAD_NOTE} Some of these took less than a minute, so that such ratios are mostly noise."
 
 
 def measure_seconds_beyond_updates(run: Path) -> float | None:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from evorun.reports.comparison import notes, plots, tables
 from evorun.reports.comparison.comparison import ComparedRuns
-from evorun.reports.comparison.evolution import OVERHEAD_NOTE, collect_evolved_texts, make_overhead_table
+from evorun.reports.comparison.evolution import collect_evolved_texts, describe_overhead, make_overhead_table
 from evorun.reports.comparison.figures import make_figures
 from evorun.reports.comparison.findings import describe_finding
 from evorun.reports.comparison.rows import Row
@@ -81,7 +81,7 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
     overhead = make_overhead_table(comparison)
     console.print_table(overhead.to_rich())
     if overhead.rows:
-        console.print(OVERHEAD_NOTE)
+        console.print(describe_overhead(comparison))
     _print_single_runs(comparison, console)
     if explained:
         console.print(f"\nOn the differences {notes.pairs_heading(comparison).replace('Against', 'from', 1)}:")
@@ -181,7 +181,7 @@ def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[st
         "run_cost": tables.make_run_cost_table(comparison),
         "run_cost_note": notes.run_cost_note(comparison),
         "evolved": collect_evolved_texts(comparison),
-        "overhead_note": OVERHEAD_NOTE,
+        "overhead_note": describe_overhead(comparison),
         "run_main": tables.make_main_table(comparison, comparison.run_rows, strata, comparison.common_scores),
         "run_search": tables.make_search_table(comparison.run_rows, comparison.step),
         "run_pairs": tables.make_pairs_table(pairs.seed_pairs),

@@ -18,6 +18,7 @@ from evorun.runs.prices import UNKNOWN
 from evorun.runs.reading import read_training
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
+from evorun.runs.statistics import t_interval
 
 _SEARCH = {
     ANSWERED: "candidates\nanswered",
@@ -214,22 +215,30 @@ def make_reported_strata_table(comparison: ComparedRuns) -> Table:
 
 
 def make_reported_steps_table(comparison: ComparedRuns) -> Table:
-    """Return training figures beside those that a paper reports of the same steps."""
+    """Return training figures beside those that a paper reports of the same steps; of several seeds their means."""
     heading = _head_reported(comparison.rows)
     records: list[dict[str, Cell]] = []
-    for run in comparison.runs:
-        for figure, points in run.reported.steps.items() if run.reported else ():
-            measured = {record.step: record.figures.get(figure) for record in read_training(run.outcome.run_dir)}
-            records += [
-                {
-                    "run": run.name,
-                    "figure": text.words(figure),
-                    "step": text.count(step),
-                    "measured": text.precise(measured.get(step)),
-                    heading: text.precise(value),
-                }
-                for step, value in points
+    for arm in comparison.arms:
+        reported = arm.runs[0].reported
+        for figure, points in reported.steps.items() if reported else ():
+            by_run = [
+                {record.step: record.figures.get(figure) for record in read_training(run.outcome.run_dir)}
+                for run in arm.runs
             ]
+            for step, value in points:
+                measured = [found for of_run in by_run if (found := of_run.get(step)) is not None]
+                interval = t_interval(measured)
+                records.append(
+                    {
+                        "run": arm.name,
+                        "figure": text.words(figure),
+                        "step": text.count(step),
+                        "measured": text.precise(fmean(measured) if measured else None),
+                        f"{_INTERVAL}\nover seeds": None if interval is None else text.number_interval(interval),
+                        "seeds": text.count(len(measured)) if len(arm.runs) > 1 else None,
+                        heading: text.precise(value),
+                    }
+                )
     return make_table(records, words=("run", "figure"), title="reported by training step", grouped=1)
 
 

@@ -41,6 +41,9 @@ MAX_MARKS = 40
 REWARDS = {RAW: "raw reward", REWARD: "normalised reward", "kl": "KL (nats per token)", "reward_spread": "spread"}
 """Figures of training steps that are drawn below one another for rubric rewards."""
 
+NO_KL = "no KL divergence was measured, which simulated policies and method.kl=0 do not have"
+"""Says why the figure of rewards lacks a panel."""
+
 SIGNS = {"zero_gradient": "zero gradient", "nearly_uniform": "nearly uniform", "reward_collapse": "reward collapse"}
 """Figures that mark steps at which training failed, with their names in a legend."""
 _SIGN_MARKS = "xv*"
@@ -98,7 +101,8 @@ def draw_rewards(series: Series, refined: Sequence[int]) -> Drawing | None:
         legend_above(grid[0])
         integer_axis(grid[-1])
         grid[-1].set_xlabel("training step")
-        return make_drawing(figure, "rewards-and-kl", "Rewards and KL divergence by training step")
+        figures = "Rewards and KL divergence" if series.get("kl") else "Rewards"
+        return make_drawing(figure, "rewards-and-kl", f"{figures} by training step")
 
 
 def draw_monitors(series: Series, refined: Sequence[int], above: Mapping[str, float]) -> Drawing | None:

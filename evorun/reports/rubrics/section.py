@@ -28,6 +28,8 @@ class RubricSection:
     tables: Mapping[str, Table] = field(default_factory=dict)
     has_thresholds: bool = False
     """True if a monitor is drawn with its threshold."""
+    no_kl: str = ""
+    """Why the figure of rewards has no KL divergence, if it has none."""
 
     @property
     def shown(self) -> bool:
@@ -97,7 +99,7 @@ def load_rubric_section(outcome: Outcome, curves: Curves) -> RubricSection:
     ]
     kept = {name: drawing for name, drawing in drawn.items() if drawing is not None}
     shown = {table.name: table for table in tables if table.rows}
-    return RubricSection(kept, shown, with_thresholds)
+    return RubricSection(kept, shown, with_thresholds, "" if series.get("kl") else plots.NO_KL)
 
 
 def group_strictness(
