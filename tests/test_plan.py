@@ -515,6 +515,17 @@ def test_a_budget_of_calls_says_which_generation_it_reaches(tmp_path: Path) -> N
     assert arm.reach is None
 
 
+def test_a_budget_says_how_early_replaced_repeats_may_end_a_population(tmp_path: Path) -> None:
+    # 30 first answers, then 21 calls for each generation; where all repeat, four times as many
+    words = ["method=lyria", "task=tsp", "task.instances=2", *API, "budget.calls_per_problem=150"]
+    (arm,) = make_plan(compose_jobs(words), tmp_path).arms
+    assert arm.reach == (
+        "budget.calls_per_problem=150 ends a run in about generation 7 of 15, after 43.5 % of the calls of its "
+        "settings, where no answer repeats: each repeat is drawn again, up to 3 times (method.dedup_attempts), and "
+        "where all do, it ends in generation 1"
+    )
+
+
 def test_a_generation_of_gepa_takes_the_validation_problems_that_the_run_has(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,7 +86,12 @@
     const answer = problem.answer === null ? "none" : isBlock(problem.answer) ? "see the one returned" : problem.answer;
     const parts = [element("strong", {}, problem.id), ` ${problem.stratum}: answer `, element("b", {}, answer), " "];
     parts.push(graded(problem));
-    const ends = { generations: `ended after its last ${stepName}`, budget: "stopped by the budget", failed: "no result" };
+    const ends = {
+      generations: `ended after its last ${stepName}`,
+      goal: "ended early, its goal reached",
+      budget: "stopped by the budget",
+      failed: "no result",
+    };
     parts.push(` (${problem.stop === null ? "not ended" : ends[problem.stop]})`);
     const line = element("p", {}, ...parts.map((p) => (p instanceof Node ? p : document.createTextNode(visible(p)))));
     const best = problem.steps.map((s) => `${s.step}${score ? ":" : ""} ${mark(s)}`).join("  ·  ");

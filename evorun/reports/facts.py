@@ -1,7 +1,7 @@
 """The facts that a reader must know of a run first: warnings, key figures, what identifies it, and its settings."""
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,6 +16,7 @@ from evorun.runs.configs import iterate_leaves
 from evorun.runs.directory import MANIFEST, identity, load_manifest, name_changed_plugins
 from evorun.runs.job_states import look_at_run
 from evorun.runs.manifest import Manifest, ModelInRun
+from evorun.runs.results import REPEATS
 from evorun.runs.stated_studies import find_study
 
 _TASKS_OWN = {"generated": "Generated data", "own": "Own problems"}
@@ -24,6 +25,11 @@ SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data", **_TASKS_OWN}
 """Labels of sources of problems other than the benchmark."""
 
 SIMULATED_LINE = "Simulated model: no language model ran; figures say nothing about any real one."
+
+MANY_REPEATS = 0.2
+"""Share of replacements per call from which a report names them (ours)."""
+FAR = 0.5
+"""Share of the planned steps up to which a search is far from its last (ours)."""
 
 _EQUAL_CALLS = "Equal calls are not equal generations"
 
@@ -61,10 +67,31 @@ def describe_early_ends(outcome: Outcome) -> str | None:
     )
 
 
+def describe_repeats(outcomes: Sequence[Outcome]) -> str | None:
+    """Say that replaced repeats took many calls of runs that were far from their last generation; None if not."""
+    planned = [outcome.planned_steps or 0 for outcome in outcomes]
+    ended = [reached for outcome in outcomes for reached in outcome.reached.values()]
+    problems = sum(reached.problems for reached in ended)
+    calls = sum(outcome.cost["total"].calls for outcome in outcomes if "total" in outcome.cost)
+    repeats = sum(outcome.counts.get(REPEATS, 0) for outcome in outcomes)
+    if not problems or repeats < MANY_REPEATS * calls:
+        return None
+    mean = sum(reached.mean * reached.problems for reached in ended) / problems
+    if mean > FAR * min(planned):
+        return None
+    return (
+        f"Answers that repeated another one were replaced {text.count(repeats)} times, of {text.count(calls)} calls in "
+        f"all, and the search reached {outcomes[0].step_name} {mean:.2g} of "
+        f"{text.count(min(planned))} on average; method.dedup_attempts limits the replacements."
+    )
+
+
 def describe_unevolved(outcome: Outcome) -> str | None:
     """Say that no problem left generation 0, since the budget ended it there; None if any did."""
     planned, settings = outcome.planned_steps, outcome.manifest.config.get("method")
-    if "budget" not in outcome.reached or any(reached.most for reached in outcome.reached.values()):
+    if "budget" not in outcome.reached or "goal" in outcome.reached:
+        return None
+    if any(reached.most for reached in outcome.reached.values()):
         return None
     if planned == 0 or not isinstance(settings, dict) or "generations" not in settings:
         return None
@@ -178,6 +205,8 @@ def list_warnings(outcome: Outcome) -> list[str]:
     found += outcome.hacking.lines if outcome.hacking is not None else []
     if (cut := describe_early_ends(outcome)) is not None:
         found.append(cut)
+    if (repeats := describe_repeats([outcome])) is not None:
+        found.append(repeats)
     if manifest.status == "running" and look_at_run(outcome.run_dir, "").state == "lost":
         found.append(_LOST)
     elif manifest.status != "completed":

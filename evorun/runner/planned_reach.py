@@ -62,7 +62,8 @@ def describe_reach(
     allowed = _sum_calls(count_calls(raw))
     if limit is not None and (every is None or allowed < every):
         key = "calls_per_problem" if limit == budget.calls_per_problem else "calls"
-        lines.append(f"{_name(budget, key)} {_say(name, steps, allowed, every, problems)}")
+        said = f"{_name(budget, key)} {_say(name, steps, allowed, every, problems)}"
+        lines.append(said + _warn_of_repeats(raw["method"], steps, allowed / problems))
     units: tuple[Literal["price", "tokens"], ...] = ("price", "tokens")
     for unit in units:
         most = find_limit(budget, unit, problems)
@@ -83,6 +84,18 @@ def describe_reach(
             further = "" if len(ends) > 1 else "; shorter ones reach further"
             lines.append(f"{_name(budget, key)} {'; it '.join(ends)}{further}")
     return "; ".join(lines) or None
+
+
+def _warn_of_repeats(method: Mapping[str, Any], steps: Steps | None, calls: float) -> str:
+    """Say how early a population whose repeats are drawn again may end, where all repeat; calls: per problem."""
+    attempts: int = method.get("dedup_attempts") or 0
+    if not attempts or "population" not in method or steps is None:
+        return ""
+    worst = ceil(steps.reach(calls / (1 + attempts)) - 1e-9)
+    return (
+        f", where no answer repeats: each repeat is drawn again, up to {attempts} times (method.dedup_attempts), and "
+        f"where all do, it ends in {steps.unit} {worst:,}"
+    )
 
 
 def _name(budget: BudgetConfig, key: str) -> str:

@@ -100,7 +100,11 @@ class ProblemRecorder:
         best = None if self._last is None else self._last.best
         grade = await self._grades.grade(best)
         scores = grade.scores if self._last is None else await self._scores(self._last, grade)
-        stop: Stop = "budget" if stopped_by_budget else "failed" if best is None else "generations"
+        stop: Stop
+        if self._last is not None and self._last.reached_goal:  # a budget that is used up too cut nothing off
+            stop = "goal"
+        else:
+            stop = "budget" if stopped_by_budget else "failed" if best is None else "generations"
         record = PredictionRecord(
             problem=self._problem.id,
             stratum=self._problem.stratum,

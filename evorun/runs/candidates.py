@@ -131,3 +131,5 @@ class Step(msgspec.Struct, kw_only=True):
     """Diagnostics of this step, by name."""
     samples: Sequence[Candidate] = ()
     """A sample of the model's responses at this step: the mean of their primary scores is recorded."""
+    reached_goal: bool = False
+    """True where the method ends here since it has what it looks for, such as the best possible fitness."""

@@ -50,6 +50,8 @@ texts."""
 SPENT = ("calls", "prompt_tokens", "completion_tokens", "cached_tokens")
 SAVED = ("saved_calls", "saved_tokens")
 """Step diagnostics of methods that end calls early, summed over the run likewise."""
+REPEATS = "duplicates"
+"""Step diagnostic of methods that draw repeated answers again, summed likewise."""
 
 RESAMPLES_PER_POINT = 1_999
 """Resamples for a score along the run (ours): its band is plotted, so two figures suffice."""
@@ -126,7 +128,7 @@ def write_results(
     metrics, by_stratum = outcome_metrics(predictions, declared)
     cost = add_training(cost_by_role(steps, seconds_by_role) | _gold_cost(gold), training)
     cost = with_prices(cost, rates)
-    counted = (*TEXT_COUNTS, *RARE_COUNTS, *SAVED)
+    counted = (*TEXT_COUNTS, *RARE_COUNTS, *SAVED, REPEATS)
     totals = {name: int(sum(step.extra.get(name, 0) for step in steps)) for name in counted}
     results = Results(
         metrics={**metrics, **search},

@@ -13,7 +13,7 @@ from evorun.models.base import FinishReason, Wasted
 from evorun.runs.candidates import SHARED, Candidate, CandidateId, Comparison
 from evorun.runs.depth import refuse_depth
 
-Stop = Literal["generations", "budget", "failed"]
+Stop = Literal["generations", "goal", "budget", "failed"]
 
 
 class ProblemRecord(msgspec.Struct, frozen=True):

@@ -289,6 +289,23 @@ async def test_stops_at_the_threshold() -> None:
     assert history[-1].best.mean == 100
 
 
+@pytest.mark.parametrize("calls", [6, 100])
+async def test_a_problem_that_a_perfect_fitness_ends_says_so(tmp_path: Path, calls: int) -> None:
+    class Perfect(Breeding):
+        async def verify(self, problem: Problem, response: Response, max_errors: int, tools: Tools) -> Verification:
+            return Verification(fitness=100.0, errors=Diagnosis())
+
+    driven = await drive(
+        Lyria(config(dedup_attempts=0)),
+        tmp_path,
+        lambda ask: said(ask.role, ask.step, ask.index, ask.attempt, ask.shown["shown"], 30),
+        task=Perfect(),
+        problems=2,
+        budget=make_budget(calls_per_problem=calls),  # also where its last calls were used up
+    )
+    assert [prediction["stop"] for prediction in driven.records("predictions")] == ["goal", "goal"]
+
+
 @pytest.mark.parametrize("calls", [1, 4, 6, 7, 9, 13, 20])
 async def test_a_budget_that_ends(tmp_path: Path, calls: int) -> None:
     """Never more calls than allowed, and the best of what they bought is returned."""
@@ -338,6 +355,9 @@ def test_a_budget_below_the_expected_calls_is_told_beforehand() -> None:
     assert lyria_.warnings(None) == lyria_.warnings(345) == []
     (line,) = lyria_.warnings(344)
     assert "budget of 344 calls per problem: 15 generations of 30 take about 345" in line
+    assert line.endswith("up to 3 times (method.dedup_attempts), so that generation 0 alone may take 120")
+    (line,) = make_method("lyria", dedup_attempts=0).warnings(344)
+    assert line.endswith("so it ends early")
 
 
 # --- parts ---

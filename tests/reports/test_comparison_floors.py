@@ -202,6 +202,32 @@ def test_an_end_by_the_budget_is_said_once_and_its_generations_have_a_column(tmp
     assert reached_by["zero_shot"] == "\u2013"
 
 
+def test_a_budget_that_ended_some_problems_says_how_many_and_replaced_repeats_are_named(tmp_path: Path) -> None:
+    runs = []
+    for seed, cut in enumerate((1, 0, 1)):
+        run = _ended_by_budget(
+            tmp_path / str(seed), reached=1, method="lyria", seed=seed, config={"method": {"generations": 15}}
+        )
+        results = json.loads((run / "results.json").read_text())
+        goal = {"problems": 10 - cut, "fewest": 0, "mean": 0.0, "most": 0}
+        results["reached"] = {
+            **({"budget": results["reached"]["budget"] | {"problems": 1}} if cut else {}),
+            "goal": goal,
+        }
+        results["counts"]["duplicates"] = 7
+        (run / "results.json").write_text(json.dumps(results))
+        runs.append(run)
+    found = compare([*runs, write_method(tmp_path / "other", POOR)]).warnings
+    assert any(
+        "lyria: The budget, not the number of generations, ended the search of 2 of 30 problems." in line
+        for line in found
+    )
+    assert (
+        "lyria: Answers that repeated another one were replaced 21 times, of 30 calls in all, and the search reached "
+        "generation 0.067 of 15 on average; method.dedup_attempts limits the replacements."
+    ) in found
+
+
 @pytest.mark.parametrize(
     ("method", "planned", "settings", "needed"),
     [

@@ -216,8 +216,9 @@ class BestOfN(PerProblem):
                 pool=len(survivors.indices),
                 comparisons=comparisons,
                 extra={**survivors.diagnostics(), **(proposed.diagnostics() if step == 0 else {}), **sure},
+                reached_goal=(ends := stopping.ends(sure, arena.judged)),
             )
-            if stopping.ends(sure, arena.judged):
+            if ends:
                 return
 
     async def _by_rewards(self, ctx: Context) -> AsyncIterator[Step]:

@@ -139,8 +139,9 @@ class DuelEvolve(PerProblem):
                     **({"repeated_children": len(repeated)} if config.deduplicate else {}),
                     **sure,
                 },
+                reached_goal=(ends := stopping.ends(sure, arena.judged)),
             )
-            if ctx.out_of_budget or stopping.ends(sure, arena.judged):
+            if ctx.out_of_budget or ends:
                 return
 
     def _propose_from_parents(self, ctx: Context, arena: Arena, lineage: Puct, step: int, child: int) -> Proposal:

@@ -96,6 +96,7 @@ class V1Infer(PerProblem):
             if self.config.stop_probability is not None:
                 posterior = self.config.posterior(len(drawn), held.rated)
                 sure = stopping.diagnostics(posterior.mean, posterior.sd, int(np.argmax(held.mean)))
-            yield report(held.step, held.mean.tolist(), held.comparisons, sure)
-            if stopping.ends(sure, judged=True):
+            ends = stopping.ends(sure, judged=True)
+            yield replace(report(held.step, held.mean.tolist(), held.comparisons, sure), reached_goal=ends)
+            if ends:
                 return

@@ -149,9 +149,15 @@ class Lyria(PerProblem):
         config, expected = self.config, self.config.expected_calls()
         if calls is None or calls >= expected:
             return []
+        repeats = ""
+        if config.dedup_attempts:
+            repeats = (
+                f"; each repeat is drawn again, up to {config.dedup_attempts} times (method.dedup_attempts), so that "
+                f"generation 0 alone may take {config.population * (1 + config.dedup_attempts)}"
+            )
         return [
             f"budget of {calls} calls per problem: {config.generations} generations of {config.population} take about "
-            f"{expected:.0f} where no answer repeats (method.generations, method.population), so it ends early"
+            f"{expected:.0f} where no answer repeats (method.generations, method.population), so it ends early{repeats}"
         ]
 
     def information_regime(self, task: type[Task]) -> Regime:
@@ -202,9 +208,9 @@ class Lyria(PerProblem):
             if ctx.out_of_budget and step > 0 and not any(phase.children for phase in phases):
                 return
             state.pool.add(state.population)  # line 44
-            yield _make_step(state, step, phases)
             # A weighted sum may miss its threshold by a rounding error.
             good_enough = state.best is not None and state.best.fitness >= config.fitness_threshold - 1e-9
+            yield replace(_make_step(state, step, phases), reached_goal=good_enough)
             if ctx.out_of_budget or not state.population or good_enough:
                 return
 

@@ -152,6 +152,7 @@ class DeepConf(PerProblem):
                 | ({"agreement": agreement, "saved_calls": saved} if online else {})
                 | ({"saved_tokens": pool.saved_tokens(saved)} if online and step > 0 else {})
                 | ({} if pool.threshold is None else {"threshold": pool.threshold}),
+                reached_goal=agreed,
             )
             if agreed or not online or left <= 0 or ctx.out_of_budget:
                 return

@@ -208,6 +208,7 @@ class AbMcts(PerProblem):
                 candidates=Snapshot(everything),
                 pool=len(everything),
                 extra={**proposed.diagnostics(), **shape, **fittest, **evaluator.diagnostics()},
+                reached_goal=best_fitness >= threshold,
             )
             if ctx.out_of_budget or best_fitness >= threshold:
                 return

@@ -28,6 +28,7 @@ from evorun.reports.facts import (
     SIMULATED_LINE,
     describe_early_ends,
     describe_missing_crossovers,
+    describe_repeats,
     describe_unevolved,
     list_warnings,
     note_equal_calls,
@@ -386,8 +387,9 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
     originals = {run.outcome.run_dir.resolve() for arm in arms for run in arm.runs}
     # what a simulated model gains by training is another setting's
     several_searches = len({arm.method for arm in arms if not arm.runs[0].outcome.trained}) > 1
-    for run in (run for arm in arms for run in arm.runs):
+    for arm, run in [(own, member) for own in arms for member in own.runs]:
         early_ends, unevolved = describe_early_ends(run.outcome), describe_unevolved(run.outcome)
+        repeats = describe_repeats([run.outcome])
         if unevolved is not None:
             holders[unevolved].add(run.name)
         hacked = run.outcome.hacking.lines if run.outcome.hacking is not None else {}
@@ -396,9 +398,15 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
             if line == early_ends:  # the generations have a column
                 if unevolved is not None:
                     continue
-                step = run.outcome.step_name
-                line = f"The budget, not the number of {step}s, ended the search."
-                line += f" {note_equal_calls(run.outcome)}" if step == "generation" else ""
+                for member in arm.runs:
+                    holders[_describe_cut_searches(arm)].add(member.name)
+                continue
+            if line == repeats:  # of all seeds together
+                if (together := describe_repeats([member.outcome for member in arm.runs])) is None:
+                    continue
+                for member in arm.runs:
+                    holders[together].add(member.name)
+                continue
             by_chance = [describe_missing_crossovers(run.outcome), *run.outcome.divergence]
             if run.is_baseline and line in by_chance:  # random answers teach nothing
                 continue
@@ -413,6 +421,17 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
     return [
         line if runs >= everyone else f"{_name_holders(arms, runs, line)}: {line}" for line, runs in holders.items()
     ]
+
+
+def _describe_cut_searches(arm: Arm) -> str:
+    """Say how many searches of an arm, whose budget ended one at least, the budget ended."""
+    outcomes = [run.outcome for run in arm.runs]
+    step = outcomes[0].step_name
+    cut = sum(outcome.reached["budget"].problems for outcome in outcomes if "budget" in outcome.reached)
+    whole = sum(reached.problems for outcome in outcomes for reached in outcome.reached.values())
+    line = f"The budget, not the number of {step}s, ended the search"
+    line += "." if cut == whole else f" of {cut:,} of {whole:,} problems."
+    return f"{line} {note_equal_calls(outcomes[0])}" if step == "generation" else line
 
 
 def _name_holders(arms: Sequence[Arm], runs: set[str], line: str) -> str:
