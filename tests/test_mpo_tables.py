@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 
 from building import composed
 from evorun.cli.groups import config_folder
+from evorun.reports.comparison.reported import find_paper_name
 
 Rows = dict[tuple[str, ...], Any]
 
@@ -135,3 +136,10 @@ def test_the_runs_of_table_8_are_training_and_refine_as_often_as_appendix_g_says
 
 def _experiment(name: str) -> Any:
     return OmegaConf.to_container(OmegaConf.load(config_folder() / "experiment" / "mpo" / f"{name}.yaml"))
+
+
+@pytest.mark.parametrize("name", ["essay", "billsum", "ethics", "math"])
+def test_autoprompts_arm_has_its_name_whatever_model_makes_its_rubric(name: str) -> None:
+    config = composed(f"experiment=mpo/{name}", "method.refine_schedule=before")
+    found = find_paper_name(config, "mpo", config["task"]["name"], config["model"]["name"])
+    assert found == "PPO 32b_AP"
