@@ -20,7 +20,7 @@ SEARCH = {
 SELECTION = {
     "step_oracle": "best of the step's own candidates",
     "distinct_answers": "distinct answers among them (share)",
-    "belief_auc": "belief higher where right (chance: 0.5)",
+    "belief_auc": "belief higher on problems solved (chance: 0.5)",
     "judge_agreement": "duels won by the better one (chance: 0.5)",
 }
 """Series of the selection that have a panel each."""
