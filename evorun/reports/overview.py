@@ -1,7 +1,7 @@
 """The figures of one run, from its files; for an unfinished run they are counted from its records."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -99,6 +99,10 @@ class Outcome:
     """Files that were neither read nor compared with their checksums, since nothing of them is shown."""
     agreement: Mapping[str, Proportion]
     """Decisive duels of unequal candidates that the better one won, by problem; empty where they were not counted."""
+    choices: Mapping[str, bool]
+    """By problem with a right candidate, whether the answer is right; empty where they were not counted."""
+    areas: Mapping[str, float]
+    """The posterior AUC by problem; empty where it was not counted."""
 
     @property
     def intact(self) -> bool:
@@ -183,11 +187,10 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
     results = read_results(run_dir)
     finished = results is not None
     unread: tuple[str, ...] = ()
-    agreement: Mapping[str, Proportion] = {}
+    stored: Aggregates | None = None
     if not shows_records and "training.jsonl" not in manifest.files:
         stored = read_aggregates(run_dir, manifest)
         unread = _LONG if stored is not None and not stored.shared else ()
-        agreement = {} if stored is None else stored.agreement
     changed = changed_files(run_dir, manifest, unread)
     # files with their final checksums lack nothing, and counting the records of long ones takes as long as drawing
     intact = bool(manifest.files) and not changed
@@ -237,8 +240,15 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
         hacking=find_hacking(manifest, training, steps),
         crossovers=count_crossovers(run_dir) if training and find_crossover_rate(manifest.config) is not None else None,
         unread=unread,
-        agreement=agreement,
+        agreement={} if stored is None else stored.agreement,
+        choices={} if stored is None else _find_choices(predictions, stored.covered),
+        areas={} if stored is None else stored.areas,
     )
+
+
+def _find_choices(predictions: Sequence[PredictionRecord], covered: Collection[str]) -> dict[str, bool]:
+    right = {prediction.problem: bool(prediction.correct) for prediction in predictions}
+    return {problem: right[problem] for problem in covered if problem in right}
 
 
 def find_crossover_rate(config: Mapping[str, Any]) -> float | None:

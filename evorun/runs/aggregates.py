@@ -5,7 +5,7 @@ match the manifest's checksums; otherwise the records are counted again.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -77,6 +77,10 @@ class Aggregates:
     decisive_by_step: dict[int, Metric] = field(default_factory=dict)
     agreement: dict[str, Proportion] = field(default_factory=dict)
     """Decisive duels of unequal candidates that the better one won, by problem."""
+    covered: list[str] = field(default_factory=list)
+    """Problems with a right candidate."""
+    areas: dict[str, float] = field(default_factory=dict)
+    """By problem that has both, the share of pairs in which a right candidate is rated above a wrong one."""
     by_generator: dict[str, Metric] = field(default_factory=dict)
     """Mean scores of the responses of each of several generators, by call role."""
     placed: dict[str, list[Placed]] = field(default_factory=dict)
@@ -141,14 +145,13 @@ class AggregateCounter:
         if role.startswith(GENERATORS):
             self._by_generator[role].append(rated)
 
-    def finish(self, duels: DecisiveDuels, agreement: Mapping[str, Proportion]) -> Aggregates:
-        """Return the aggregates of the candidates and of the run's duels.
-
-        agreement: duels that the better candidate won, by problem.
-        """
+    def finish(self, decisive: DecisiveDuels, duels: DuelCounter) -> Aggregates:
+        """Return the aggregates of the candidates and of the run's duels."""
         self._aggregates.calibration = calibration(self._rated, self._measure)
-        self._aggregates.decisive_by_step = duels.figures()
-        self._aggregates.agreement = dict(agreement)
+        self._aggregates.decisive_by_step = decisive.figures()
+        self._aggregates.agreement = dict(duels.agreement)
+        self._aggregates.covered = duels.pools.covered
+        self._aggregates.areas = duels.pools.areas
         self._aggregates.by_generator = {
             role: _pooled(rated, self._measure) for role, rated in sorted(self._by_generator.items())
         }
@@ -160,7 +163,7 @@ def count_aggregates(run_dir: Path, measure: Score) -> Aggregates:
     counter, pools = AggregateCounter(measure), SearchPools(measure)
     count_candidates(run_dir, counter, pools)
     count_comparisons(run_dir, decisive := DecisiveDuels(), duels := DuelCounter(pools))
-    return counter.finish(decisive, duels.agreement)
+    return counter.finish(decisive, duels)
 
 
 def calibration(rated: Iterable[Rated], measure: Score, bins: int = 8) -> list[Bin]:

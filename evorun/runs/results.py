@@ -149,7 +149,7 @@ def write_results(
         price_date=oldest_date(rates),
         gpu_waiting={gpu: round(share, 4) for gpu, share in gpu_waiting.items()},
     )
-    write_json(path / AGGREGATES, aggregates.finish(decisive, duels.agreement))
+    write_json(path / AGGREGATES, aggregates.finish(decisive, duels))
     write_json(path / "results.json", results)
     return results
 

@@ -4,6 +4,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 
@@ -53,12 +54,33 @@ class SearchPools:
             self.candidates += 1
             self.unparsed += candidate.error is not None
 
+    @property
+    def covered(self) -> list[str]:
+        """Problems with a right candidate."""
+        return [problem for problem, pool in self.by_problem.items() if pool.covered]
+
+    @cached_property
+    def areas(self) -> dict[str, float]:
+        """By problem, the share of pairs in which a right candidate is rated above a wrong one; ask when all are in."""
+        both = {name: pool for name, pool in self.by_problem.items() if pool.right and pool.wrong}
+        if not both or not self.measure.is_correctness:
+            return {}
+        from scipy.stats import mannwhitneyu  # takes half a second to import
+
+        # U counts pairs in which the right one is higher, ties half; the area under the ROC curve is their share
+        return {
+            name: float(mannwhitneyu(pool.right, pool.wrong, method="asymptotic").statistic)
+            / (len(pool.right) * len(pool.wrong))
+            for name, pool in both.items()
+        }
+
 
 class DuelCounter:
     """Counts a run's verdicts and outcomes by problem; takes in its duels after its candidates."""
 
     def __init__(self, pools: SearchPools) -> None:
         """pools: with the run's candidates."""
+        self.pools = pools
         self._pools = pools.by_problem
         names = ("decisive_rate", "position_a_rate", "tie_rate", "invalid_rate", "judge_agreement", "refused_rate")
         self._shares: dict[str, dict[str, Proportion]] = {name: defaultdict(Proportion) for name in names}
@@ -129,7 +151,8 @@ def search_figures(
         # a method that trains answers each problem again at the end and does not choose among earlier answers
         if not (path / "training.jsonl").exists():
             figures |= _coverage(pools, predictions)
-        figures |= _posterior_auc(pools)
+        if areas := list(candidates.areas.values()):
+            figures["posterior_auc"] = Metric(float(np.mean(areas)), mean_interval(areas), len(areas))
     duel_figures, duel_counts = duels.figures()
     figures |= duel_figures
     figures |= _parsable(steps)
@@ -152,20 +175,6 @@ def _coverage(pools: Mapping[str, _Pool], predictions: Sequence[PredictionRecord
         if is_covered:
             choice.add(bool(prediction.correct))
     return {"pool_coverage": covered.metric(), "choice_given_coverage": choice.metric()}
-
-
-def _posterior_auc(pools: Mapping[str, _Pool]) -> dict[str, Metric]:
-    compared = [(pool.right, pool.wrong) for pool in pools.values() if pool.right and pool.wrong]
-    if not compared:
-        return {}
-    from scipy.stats import mannwhitneyu  # takes half a second to import
-
-    # U counts pairs in which the right one is higher, ties half; the area under the ROC curve is their share
-    areas = [
-        float(mannwhitneyu(right, wrong, method="asymptotic").statistic) / (len(right) * len(wrong))
-        for right, wrong in compared
-    ]
-    return {"posterior_auc": Metric(float(np.mean(areas)), mean_interval(areas), len(areas))}
 
 
 def _parsable(steps: Sequence[StepRecord]) -> dict[str, Metric]:

@@ -296,6 +296,14 @@ def pooled_share(shares: Sequence[Proportion], resamples: int = RESAMPLES) -> Me
     return Metric(pooled.value, None if ci95 == (0, 1) else ci95, pooled.n)
 
 
+def pooled_mean(sums: Sequence[float], counts: Sequence[int]) -> Metric:
+    """Return a mean pooled over clusters, with an interval that resamples them; none where all have the same mean."""
+    known = [(total, n) for total, n in zip(sums, counts, strict=True) if n]
+    means, trials = [total / n for total, n in known], sum(n for _, n in known)
+    varies = bool(means) and max(means) - min(means) > _TOLERANCE
+    return Metric(sum(sums) / trials if trials else None, clustered_mean(sums, counts) if varies else None, trials)
+
+
 def rank_correlation(groups: Sequence[Sequence[tuple[str, float, float]]], resamples: int = RESAMPLES) -> Metric:
     """Return the mean over groups of Spearman's rank correlation of two values within the group; n: members.
 

@@ -19,7 +19,7 @@ from evorun.runs.records import write_json
 from evorun.runs.results import write_results
 from evorun.runs.schema import Metric
 from evorun.runs.scores import ACCURACY
-from evorun.runs.statistics import Proportion, pooled_share
+from evorun.runs.statistics import Proportion, clustered_mean, pooled_share
 from run_fixture import RunSpec, write_run
 
 pytestmark = pytest.mark.usefixtures("without_figures")
@@ -74,10 +74,10 @@ def test_a_judges_agreement_over_several_runs_has_an_interval_over_problems(tmp_
     assert expected.ci95 is not None
     assert row.get_metric("judge_agreement") == Metric(pytest.approx(expected.value), expected.ci95, expected.n)
     table = make_search_table([row])
-    column = table.headings.index("95 % interval\nover problems")
+    column = table.headings.index("95 % interval\nof agreement")
     assert table.headings[column - 1] == "judge\nagreement"
     assert table.shown()[0][column] == text.interval(expected.ci95)
-    assert "draws problems again" in search_note(comparison)
+    assert "intervals draw problems again" in search_note(comparison)
     # of single runs it is their own
     single = load_outcome(runs[0]).metrics["judge_agreement"]
     assert comparison.run_rows[0].get_metric("judge_agreement") == single
@@ -87,6 +87,51 @@ def test_a_judges_agreement_over_several_runs_has_an_interval_over_problems(tmp_
     write_json(runs[1] / AGGREGATES, stored)
     (row,) = compare([runs[0], noted(runs[1])]).rows
     assert row.get_metric("judge_agreement") == Metric(pytest.approx(expected.value), None, expected.n)
+
+
+def test_choice_and_auc_of_arms_have_n_interval_and_a_comparison_on_shared_problems(tmp_path: Path) -> None:
+    runs = []
+    for method in ("duel_evolve", "other"):
+        for seed in range(2):
+            run = write_run(
+                tmp_path / f"{method}{seed}",
+                RunSpec(problems=6, candidates=12, seed=seed, manifest={"method": method, "seed": seed}),
+            )
+            if method == "other":  # it finds nothing right for a problem, and rates the rest the other way round
+                lines = [msgspec.json.decode(line) for line in (run / "candidates.jsonl").read_bytes().splitlines()]
+                for line in lines:
+                    line["correct"] &= line["problem"] != lines[0]["problem"]
+                    line["mean"] = -line["mean"]
+                (run / "candidates.jsonl").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+            Journal(run / "journal.sqlite").close()
+            write_results(run, [ACCURACY], {})
+            runs.append(noted(run))
+    areas = [count_aggregates(run, ACCURACY).areas for run in runs]
+    comparison = compare(runs)
+    for row, of_runs in zip(comparison.rows, (areas[:2], areas[2:]), strict=True):
+        values = [area for own in of_runs for area in own.values()]
+        metric = row.get_metric("posterior_auc")
+        assert (metric.value, metric.n) == (pytest.approx(sum(values) / len(values)), len(values))
+        by_problem = {
+            problem: [own[problem] for own in of_runs if problem in own] for own in of_runs for problem in own
+        }
+        assert metric.ci95 == clustered_mean(
+            [sum(own) for own in by_problem.values()], [*map(len, by_problem.values())]
+        )
+    table = make_search_table(comparison.rows)
+    shown = dict(zip(table.headings, table.shown()[1], strict=True))
+    covered = sum(len(count_aggregates(run, ACCURACY).covered) for run in runs[2:])
+    assert shown["choice given\ncoverage"].endswith(f" of {covered}")
+    assert shown["95 % interval\nof choice"] is not None
+    assert shown["posterior\nAUC"].endswith(f" of {len(areas[2]) + len(areas[3])}")
+    assert shown["95 % interval\nof AUC"] == text.interval(comparison.rows[1].get_metric("posterior_auc").ci95)
+    shared = [(seed, problem) for seed in range(2) for problem in areas[seed] if problem in areas[2 + seed]]
+    assert 0 < len(shared) < len(areas[0]) + len(areas[1])
+    means = [sum(areas[first + seed][problem] for seed, problem in shared) / len(shared) for first in (0, 2)]
+    assert (
+        f"Posterior AUC is over other problems in each arm. On those that all arms share ({len(shared)}, over all "
+        f"seeds): duel_evolve {text.percent(means[0])}, other {text.percent(means[1])}."
+    ) in search_note(comparison)
 
 
 def test_a_page_does_not_count_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,13 +143,13 @@ def test_what_the_search_found_and_the_judge_chose_is_a_table_of_means_over_seed
         "judge agreement",
     ]
     assert grid.shown() == [
-        ["lyria", "4.50", "60.0 %", "75.0 %", "70.0 % of 40"],
+        ["lyria", "4.50", "60.0 %", "75.0 % of 40", "70.0 % of 40"],
         ["zero_shot", "\u2013", "25.0 %", "\u2013", "\u2013"],
     ]
     arms = make_data_tables(comparison)[0]
     assert [row[list(arms.headings).index("judge_agreement_n")] for row in arms.rows] == [40, None]
     note = search_note(comparison)
-    assert "With several seeds, both are means over them, so that their product need not" in note
+    assert "whose final answer was correct, and their number over all runs. Judge" in note
     assert "duels between a correct and an incorrect candidate that the correct one won" in note
     # single runs have theirs
     assert [row[1:3] for row in make_search_table(comparison.run_rows).shown()[:2]] == [

@@ -1,6 +1,5 @@
 """The rows of a comparison's tables: the figures of an arm, or of one of its runs."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,10 +13,12 @@ from evorun.reports.comparison.runs import Cost, Run
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
-from evorun.runs.statistics import Proportion, pooled_share
+from evorun.runs.statistics import Proportion, pooled_mean, pooled_share
 
-AGREEMENT = "judge_agreement"
-"""The figure of an arm's duels, pooled over its runs."""
+AGREEMENT, CHOICE, AUC = "judge_agreement", "choice_given_coverage", "posterior_auc"
+POOLED = (CHOICE, AGREEMENT, AUC)
+"""Figures whose trials (duels, problems with a right candidate, problems with both kinds) differ in number between an
+arm's runs, so that each trial counts alike."""
 
 CAVEATS = "caveats"
 
@@ -63,6 +64,8 @@ class Row:
     sequential_tokens: float | None
     """Completion tokens of a problem one after another; None where a run lacks them."""
     reported: ReportedFigures | None
+    by_problem: Mapping[str, Mapping[tuple[int, str], float]]
+    """`CHOICE` and `AUC` of each problem that counts, by seed and problem; empty where a run has not counted them."""
     incomparable_reason: str | None
     """The reason not to compare the figures with reported ones; None when they may be."""
 
@@ -133,8 +136,8 @@ def make_row(arm: Arm) -> Row:
     manifest, outcome = first.manifest, first.outcome
     caveats = dict.fromkeys(caveat for run in arm.runs for caveat in run.caveats)
     metrics = _average(outcome.scores, [run.figures for run in arm.runs])
-    if len(arm.runs) > 1 and AGREEMENT in metrics:
-        metrics[AGREEMENT] = _pool_agreement(arm.runs)
+    if len(arm.runs) > 1:
+        metrics |= {name: _pool(arm.runs, name) for name in POOLED if name in metrics}
     return Row(
         parts=arm.parts,
         is_baseline=arm.is_baseline,
@@ -166,6 +169,7 @@ def make_row(arm: Arm) -> Row:
         cost=_average_cost([run.cost for run in arm.runs]),
         sequential_tokens=_average_known([run.outcome.sequential_tokens for run in arm.runs]),
         reported=first.reported,
+        by_problem={name: _collect_by_problem(arm.runs, name) for name in (CHOICE, AUC) if name in metrics},
         incomparable_reason=explain_incomparable(manifest),
     )
 
@@ -210,27 +214,48 @@ def _average(scores: Sequence[Score], runs: Sequence[Mapping[str, Metric]]) -> d
     return means
 
 
-def _pool_agreement(runs: Sequence[Run]) -> Metric:
-    """Return the judge's agreement over the duels of all runs, each of which counts alike: some have next to none.
+def _count_by_problem(run: Run, name: str) -> dict[str, tuple[float, int]]:
+    """Return the sum and the number of trials of each problem, for one of `POOLED`; empty where they are not known."""
+    outcome = run.outcome
+    if name == AGREEMENT:
+        counts = {problem: (float(share.successes), share.n) for problem, share in outcome.agreement.items()}
+    else:
+        values: Mapping[str, float] = outcome.choices if name == CHOICE else outcome.areas
+        counts = {problem: (float(value), 1) for problem, value in values.items()}
+    return counts if sum(n for _, n in counts.values()) == run.get_metric(name).n else {}
 
-    The interval resamples problems, each with its duels in all runs; None where a run has not counted them by problem.
+
+def _pool(runs: Sequence[Run], name: str) -> Metric:
+    """Return one of `POOLED` over all runs. Some have next to no trials, so each trial counts alike.
+
+    The interval resamples problems, each with its trials in all runs; None where a run has not counted by problem.
     """
-    known = [(run, figure) for run in runs if (figure := run.figures.get(AGREEMENT)) is not None and figure.n]
-    n = sum(figure.n for _, figure in known)
-    by_problem: dict[str, Proportion] = defaultdict(Proportion)
-    for run, _ in known:
-        for problem, share in run.outcome.agreement.items():
-            by_problem[problem].successes += share.successes
-            by_problem[problem].n += share.n
-    right = sum((figure.value or 0.0) * figure.n for _, figure in known)
-    counted = all(sum(share.n for share in run.outcome.agreement.values()) == figure.n for run, figure in known)
-    pooled = _pool(tuple((share.successes, share.n) for share in by_problem.values())) if counted else _MISSING
-    return Metric(right / n if n else None, pooled.ci95, n)
+    known = [run for run in runs if run.get_metric(name).n]
+    n = sum(run.get_metric(name).n for run in known)
+    total = sum((run.get_metric(name).value or 0.0) * run.get_metric(name).n for run in known)
+    clusters: dict[str, tuple[float, int]] = {}
+    for run in known:
+        if not (counts := _count_by_problem(run, name)):
+            return Metric(total / n, None, n)
+        for problem, (own, trials) in counts.items():
+            before = clusters.get(problem, (0.0, 0))
+            clusters[problem] = before[0] + own, before[1] + trials
+    return Metric(total / n if n else None, _resample(tuple(clusters.values()), name == AUC), n)
 
 
 @lru_cache(maxsize=256)  # a row is made for each figure of its arm
-def _pool(shares: tuple[tuple[int, int], ...]) -> Metric:
-    return pooled_share([Proportion(*share) for share in shares])
+def _resample(clusters: tuple[tuple[float, int], ...], of_areas: bool) -> tuple[float, float] | None:
+    if of_areas:
+        return pooled_mean([total for total, _ in clusters], [n for _, n in clusters]).ci95
+    return pooled_share([Proportion(round(total), n) for total, n in clusters]).ci95
+
+
+def _collect_by_problem(runs: Sequence[Run], name: str) -> dict[tuple[int, str], float]:
+    """Return a figure by seed and problem; empty where a run has not counted it by problem."""
+    counted = {run.manifest.seed: _count_by_problem(run, name) for run in runs if run.get_metric(name).n}
+    if not all(counted.values()):
+        return {}
+    return {(seed, problem): total for seed, counts in counted.items() for problem, (total, _) in counts.items()}
 
 
 def _average_known(values: Sequence[float | None]) -> float | None:

@@ -9,7 +9,7 @@ from evorun.reports.comparison.names import PAPER, format_model, name_models
 from evorun.reports.comparison.notes import primary_words
 from evorun.reports.comparison.paired import Interval, PairedScores
 from evorun.reports.comparison.pairs import Pair, StratumPair
-from evorun.reports.comparison.rows import AGREEMENT, Row, find_reported_model
+from evorun.reports.comparison.rows import AGREEMENT, AUC, CHOICE, POOLED, Row, find_reported_model
 from evorun.reports.comparison.runs import ANSWERED
 from evorun.reports.run_tables import format_score, list_ends
 from evorun.reports.tables import Cell, Table, figure_columns, make_data_table, make_table, word_columns
@@ -24,11 +24,17 @@ _SEARCH = {
     ANSWERED: "candidates\nanswered",
     "parsable_rate": "parsable\ntexts",
     "pool_coverage": "pool\ncoverage",
-    "choice_given_coverage": "choice given\ncoverage",
+    CHOICE: "choice given\ncoverage",
     AGREEMENT: "judge\nagreement",
-    "posterior_auc": "posterior\nAUC",
+    AUC: "posterior\nAUC",
 }
 """Figures of results.json, and the headings of their columns."""
+_POOLED_INTERVALS = {
+    CHOICE: "95 % interval\nof choice",
+    AGREEMENT: "95 % interval\nof agreement",
+    AUC: "95 % interval\nof AUC",
+}
+"""Headings of the columns of their intervals over problems."""
 
 ARMS = "arms"
 """Name of the table of arms, which every comparison has."""
@@ -110,10 +116,10 @@ def make_search_table(rows: Sequence[Row], step: str = "generation") -> Table:
         cells: dict[str, Cell] = {}
         for name, heading in _SEARCH.items():
             metric = row.get_metric(name)
-            of = f" of {text.count(metric.n)}" if name == AGREEMENT else ""
+            of = f" of {text.count(metric.n)}" if name in POOLED else ""
             cells[heading] = None if metric.value is None else f"{text.percent(metric.value)}{of}"
-            if name == AGREEMENT:
-                cells[_OVER_PROBLEMS] = None if metric.ci95 is None else text.interval(metric.ci95)
+            if name in POOLED:
+                cells[_POOLED_INTERVALS[name]] = None if metric.ci95 is None else text.interval(metric.ci95)
         records.append(
             {
                 "run": row.name,
@@ -431,7 +437,8 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
     ]
     columns += ["sequential_tokens"] if (sequential := any(row.sequential_tokens is not None for row in rows)) else []
     columns += ["crossovers_per_run"] if (crossed := any(row.crossovers is not None for row in rows)) else []
-    columns += [f"{AGREEMENT}_n"] if (agreed := AGREEMENT in figures) else []
+    pooled = [figure for figure in POOLED if figure in figures]
+    columns += [f"{figure}_n" for figure in pooled]
     columns += [f"{figure}{end}" for figure in figures for end in ("", "_low", "_high")]
     columns += [f"{figure}_{end}_over_seeds" for figure in over_seeds for end in ("low", "high")]
     shared = any(row.seed_share is not None for row in rows)
@@ -446,7 +453,7 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
         cells += [total.price if total else None] if priced else []
         cells += [row.sequential_tokens] if sequential else []
         cells += [row.crossovers] if crossed else []
-        cells += [row.get_metric(AGREEMENT).n or None] if agreed else []
+        cells += [row.get_metric(figure).n or None for figure in pooled]
         for figure in figures:
             cells += [row.get_metric(figure).value, *list_ends(row.get_interval(figure))]
         seeds_ci95 = [row.get_metric(figure).ci95 if row.seeds > 1 else None for figure in over_seeds]
