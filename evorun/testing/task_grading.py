@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,13 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
 from evorun.sandbox.config import SandboxConfig
 from evorun.tasks.base import Grade, GradingTools, LoadedTask, Problem, Tools
-from evorun.tasks.capabilities import HasPublicTests, HasStartingResponse, HasSymbolicOperators, HasVerifier
+from evorun.tasks.capabilities import HasPublicTests, HasStartingResponse, HasSymbolicOperators, HasVerifier, Individual
 from evorun.tasks.text_task import TextTask
-from evorun.testing.expectations import expect, expect_equal
+from evorun.testing.expectations import expect, expect_equal, locate
 from evorun.testing.task_cases import MAX_ERRORS, Case, SimulatedTools, make_individual, parse
 
+CHILDREN = 5
+"""Children that each operator makes of each parent."""
 MAX_WRONG = 10
 """Wrong answers that are graded per problem."""
 
@@ -117,7 +119,7 @@ def _warn_of_low_grades(grades: Mapping[str, Grade], score: Score) -> None:
 
 
 async def _check_symbolic_system(task: Any, case: Case, tools: Tools) -> None:
-    problem, rng, scores = case.problem, np.random.default_rng(0), task.scores
+    problem, scores = case.problem, task.scores
     if isinstance(task, HasStartingResponse):
         start = task.starting_response(problem)
         expect(parse(task, problem, start.text).answer == start.answer, "starting_response: expected one that is read")
@@ -125,18 +127,52 @@ async def _check_symbolic_system(task: Any, case: Case, tools: Tools) -> None:
         seen = await task.observe(problem, case.right, tools)
         expect(seen.feedback is not None and 0 <= seen.feedback.score <= 1, "observe: expected a score from 0 to 1")
     if isinstance(task, HasVerifier):
-        right, wrong, unread = [await task.verify(problem, response, MAX_ERRORS, tools) for response in case.responses]
+        verified = [await task.verify(problem, response, MAX_ERRORS, tools) for response in case.responses]
+        for found in verified:
+            expect(0 <= found.fitness <= 100, f"verify: expected a fitness from 0 to 100, found {found.fitness}")
+            named = len(found.errors.findings)
+            expect(named <= MAX_ERRORS, f"verify: expected at most max_errors={MAX_ERRORS} errors, found {named}")
+        right, wrong, unread = verified
         if any(score.is_correctness for score in scores):
             expect_equal(right.fitness, 100, "verify: fitness of a right answer")
         else:  # nothing is known to be the best
-            expect(right.fitness > wrong.fitness, "verify: expected a higher fitness of a better answer")
-        expect(0 <= wrong.fitness <= 100, f"verify: expected a fitness from 0 to 100, found {wrong.fitness}")
+            expect(
+                right.fitness > wrong.fitness,
+                f"verify: expected a higher fitness of a better answer, found {right.fitness} and {wrong.fitness}",
+            )
         expect_equal(unread.fitness, 0, "verify: fitness of what cannot be read")
-        expect(len(wrong.errors.findings) <= MAX_ERRORS, f"verify: expected at most {MAX_ERRORS} errors")
     if isinstance(task, HasSymbolicOperators):
-        for individual in map(make_individual, case.responses):
-            for child in (
-                task.mutate(problem, individual, rng),
-                task.crossover(problem, individual, make_individual(case.right), rng),
-            ):
-                expect(isinstance(child, Response), f"an operator: expected a Response, found {child!r}")
+        await _check_operators(task, case, tools)
+
+
+async def _check_operators(task: Any, case: Case, tools: Tools) -> None:
+    """Check that symbolic operators give readable children of readable parents, and not only the worst ones."""
+    rng, right = np.random.default_rng(0), make_individual(case.right)
+    operators: Mapping[str, Callable[[Individual], Any]] = {
+        "mutate": lambda parent: task.mutate(case.problem, parent, rng),
+        "crossover": lambda parent: task.crossover(case.problem, parent, right, rng),
+    }
+    for name, operator in operators.items():
+        fitness = list[float]()
+        for parent in case.responses:
+            for _ in range(CHILDREN):
+                try:
+                    child = operator(make_individual(parent))
+                except Exception as error:
+                    told = locate(error, type(task))
+                    raise AssertionError(f"{name}: expected a Response of any parents, got {told}") from error
+                expect(isinstance(child, Response), f"{name}: expected a Response, found {child!r}")
+                if parent.answer is None:
+                    continue
+                expect(
+                    child.answer is not None,
+                    f"{name}: expected a child with an answer, as `parse` reads one, of parents with answers, found "
+                    f"the error {child.error!r}",
+                )
+                # programs run for their fitness: that takes long
+                if isinstance(task, HasVerifier) and not isinstance(task, HasPublicTests):
+                    fitness.append((await task.verify(case.problem, child, MAX_ERRORS, tools)).fitness)
+        expect(
+            not fitness or max(fitness) > 0,
+            f"{name}: expected a fitness above 0 of some child of answers, found 0 of all {len(fitness)}",
+        )

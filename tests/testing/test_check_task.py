@@ -17,7 +17,8 @@ from evorun.rollouts.monitors import measure
 from evorun.runner import registry
 from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
-from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, TaskConfig
+from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, TaskConfig, Tools
+from evorun.tasks.capabilities import Diagnosis, Individual, Verification
 from evorun.tasks.loading import load_rows
 from evorun.testing import check_task
 from text_tasks import DrawnSums, HaikusConfig, JsonSums, OwnSums, Sums, sums
@@ -354,5 +355,57 @@ def test_grades_tell_right_from_wrong_and_replies_are_read_without_defects(task:
         load=lambda: load_rows(task, sums(8)),
         load_training=no_training,
     )
+    with pytest.raises(AssertionError, match=message):
+        check_task(config)
+
+
+# --- symbolic systems that break a rule ---
+
+
+class Mending(JsonSums):
+    """Sums with a verifier, and with operators that give back a parent."""
+
+    async def verify(self, problem: Problem, response: Response, max_errors: int, tools: Tools) -> Verification:
+        right = response.answer == str(int(problem.id.removeprefix("q")) + 5)
+        return Verification(fitness=100.0 * right, errors=Diagnosis())
+
+    def mutate(self, problem: Problem, individual: Individual, rng: Any) -> Response:
+        return individual.response
+
+    def crossover(self, problem: Problem, first: Individual, second: Individual, rng: Any) -> Response:
+        return first.response
+
+
+def lose_a_key(*given: Any) -> Response:
+    raise KeyError("slot")
+
+
+@pytest.mark.parametrize(
+    ("operators", "message"),
+    [
+        ({}, ""),
+        ({"crossover": lose_a_key}, r"^crossover: expected a Response of any parents, got KeyError\('slot'\)$"),
+        (
+            {"mutate": lambda problem, parent, rng: Response(text="", answer=None, error="empty")},
+            "^mutate: expected a child with an answer, as `parse` reads one, of parents with answers, found the error",
+        ),
+        (
+            {"mutate": lambda problem, parent, rng: Response(text="0", answer="0")},
+            "^mutate: expected a fitness above 0 of some child of answers, found 0 of all 10$",
+        ),
+    ],
+)
+def test_operators_that_raise_or_give_no_sound_child_fail_in_one_line(operators: dict[str, Any], message: str) -> None:
+    task = Mending()
+    for name, operator in operators.items():
+        setattr(task, name, operator)
+    config: Any = SimpleNamespace(
+        add_to_sandbox=lambda settings: settings,
+        load=lambda: load_rows(task, sums(6), validation=sums(3, 20)),
+        load_training=no_training,
+    )
+    if not message:
+        check_task(config)
+        return
     with pytest.raises(AssertionError, match=message):
         check_task(config)
