@@ -333,14 +333,14 @@ def test_warnings_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
         write_method(tmp_path / "a", GOOD, simulated=True, provenance=sample),
         write_method(tmp_path / "b", FAIR, method="gepa", provenance=sample),
     ]
-    engines = ({"improvement": 0.6, "skill": 0.35}, {"name": "server"})
+    engines = ({"improvement": 0.6, "misleading": 0.05, "skill": 0.35}, {"name": "server"})
     for run, engine in zip(runs, engines, strict=True):
         edit_manifest(run, config={**load_manifest(run).config, "engine": engine})
     comparison = compare(runs)
     assert comparison.warnings == [
         "zero_shot: Simulated model: no language model ran; figures say nothing about any real one. "
-        "engine.improvement decides the order of methods more than any other setting. Here: engine.improvement=0.6 and "
-        "engine.skill=0.35.",
+        "What parents do to a child (engine.improvement, engine.misleading) decides the order of methods more than any "
+        "other setting. Here: engine.improvement=0.6, engine.misleading=0.05 and engine.skill=0.35.",
         "Sample set: generated problems",
     ]
     assert [row.facts["caveats"] for row in comparison.rows] == ["simulated, sample set", "sample set"]

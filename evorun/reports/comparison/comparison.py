@@ -342,9 +342,13 @@ def _deduplicate(scores: Iterable[Score]) -> list[Score]:
 def _describe_simulated_order(arms: Sequence[Arm]) -> str:
     """Return the settings that decide the order of simulated methods, with the values of the compared runs."""
     manifests = [run.manifest for arm in arms for run in arm.runs if run.manifest.simulated and not run.is_baseline]
-    values = list(filter(None, (_name_engine_values(manifests, key) for key in ("improvement", "skill"))))
-    here = f" Here: {' and '.join(values)}." if values else ""
-    line = f" engine.improvement decides the order of methods more than any other setting.{here}"
+    keys = ("improvement", "misleading", "skill")
+    *before, last = [value for key in keys if (value := _name_engine_values(manifests, key))] or [""]
+    here = f" Here: {' and '.join(filter(None, (', '.join(before), last)))}." if last else ""
+    line = (
+        " What parents do to a child (engine.improvement, engine.misleading) decides the order of methods more than "
+        f"any other setting.{here}"
+    )
     voting = [manifest for manifest in manifests if chooses_by_votes(manifest)]
     if mistake := _name_engine_values(voting, "typical_mistake"):
         methods = dict.fromkeys(manifest.method for manifest in voting)
