@@ -72,6 +72,7 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     from evorun.runs.directory import REPORT, TOURNAMENT
     from evorun.runs.folders import run_folders
     from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
+    from evorun.runs.paths import display
     from evorun.runs.studies import REJUDGED, RESCORED
     from evorun.runs.sweeps import describe_unfinished
 
@@ -131,6 +132,9 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         for line in describe_unfinished(folders):
             console.print(line, style="bold yellow", soft_wrap=True)
         print_summary(folders[0], console)
+        for problem in problems:
+            page = display(folders[0] / REPORT)
+            console.print(f"{problem}: its answers are under Candidates in {page}#candidates", soft_wrap=True)
         _print_exported(files, exported, console)
         return 0
     for path in exported:  # long before the other files are known: a comparison always has this one

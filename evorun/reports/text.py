@@ -1,6 +1,7 @@
 """Format numbers and foreign texts for readers of a page or a terminal."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from evorun.runs import formats
 from evorun.runs.printable import printable
@@ -68,12 +69,22 @@ def smallest_difference(score: Score, difference: float) -> str:
 
 
 def difference_interval(score: Score, ci95: tuple[float, float] | None) -> str:
-    """Format an interval of differences of means of a score: of a rate in percentage points."""
+    """Format an interval of differences of means of a score: of a rate in percentage points.
+
+    A bound that would round to zero has more digits, so that a reader sees on which side of zero it is.
+    """
     if ci95 is None:
         return MISSING
-    if score.rate:
-        return f"{_signed_points(ci95[0])} to {_signed_points(ci95[1])} pp"
-    return f"{_signed(score, ci95[0])} to {_signed(score, ci95[1])}"
+    factor, signed = (100, _signed_points) if score.rate else (1, partial(_signed, score))
+    low, high = (_add_digits(signed(bound), factor * bound) for bound in ci95)
+    return f"{low} to {high}{' pp' if score.rate else ''}"
+
+
+def _add_digits(shown: str, value: float) -> str:
+    """Return a shown value that would round to zero with its first figure, unless it may be an error of rounding."""
+    if any(digit in shown for digit in "123456789") or abs(value) < 1e-9:
+        return shown
+    return f"{'+' if value > 0 else MINUS}" + f"{float(f'{abs(value):.1g}'):.10f}".rstrip("0")
 
 
 def _signed(score: Score, value: float) -> str:

@@ -35,11 +35,20 @@ def test_scores_of_a_column_have_as_many_decimals() -> None:
         *("0.000", "0.058"),
     ]
     assert text.value_interval(overlap, (0.387, 0.55)) == "0.387 to 0.550"
-    assert text.difference_interval(overlap, (-0.1, 0.00001)) == "\u22120.100 to 0.000"
+    assert text.difference_interval(overlap, (-0.1, 0.0)) == "\u22120.100 to 0.000"
     assert [text.number(value) for value in (3.7, 8.0, 12.0, 0.43)] == ["3.70", "8.00", "12.0", "0.430"]
     assert [text.compact(value) for value in (36_000, 47_312, 173_000, 2e6)] == [
         f"{shown}\u00a0{unit}" for shown, unit in (("36.0", "k"), ("47.3", "k"), ("173", "k"), ("2.00", "M"))
     ]
+
+
+def test_a_bound_that_rounds_to_zero_shows_on_which_side_of_it_it_lies() -> None:
+    overlap = Score("overlap", low=0, high=1)
+    assert text.difference_interval(overlap, (0.00034, 0.308)) == "+0.0003 to +0.308"
+    assert text.difference_interval(overlap, (-0.308, -0.00001)) == "\u22120.308 to \u22120.00001"
+    assert text.difference_interval(overlap, (1e-17, 0.308)) == "0.000 to +0.308"  # an error of rounding
+    rate = Score("accuracy", low=0, high=1, rate=True)
+    assert text.difference_interval(rate, (-0.0003, 0.2)) == "\u22120.03 to +20.0 pp"
 
 
 def test_a_column_with_a_fraction_has_no_counts() -> None:
