@@ -4,17 +4,35 @@ import copy
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import omegaconf.basecontainer
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import OmegaConf
+from omegaconf import (
+    MISSING,
+    AnyNode,
+    BooleanNode,
+    BytesNode,
+    DictConfig,
+    EnumNode,
+    FloatNode,
+    IntegerNode,
+    ListConfig,
+    OmegaConf,
+    PathNode,
+    StringNode,
+    UnionNode,
+)
 
 from evorun.cli.compose import register
 from evorun.cli.groups import config_folder
+from evorun.cli.omegaconf_shortcuts import SHORTCUTS
 from evorun_process import environment
 
 COMMANDS = (
@@ -29,13 +47,73 @@ COMMANDS = (
 )
 
 BY_HYDRA = """
-import json, sys
+import json
 from unittest import mock
 from evorun.cli import compose
 with mock.patch.object(compose, "compose_faster"):
-    from test_hydra_cache import values
-    print(json.dumps([values(words) for words in json.loads(sys.argv[1])]))
+    from test_hydra_cache import COMMANDS, answers, values
+    print(json.dumps([[values(words) for words in COMMANDS], answers()]))
 """
+
+
+class _Mark(StrEnum):
+    MISSING = "???"
+    TEXT = "a"
+
+
+@dataclass
+class _Structured:
+    number: int = 1
+    either: int | str = "a"
+    mark: _Mark = _Mark.TEXT
+    open: Any = MISSING
+
+
+def _examples() -> list[Any]:
+    """Return values of all kinds that OmegaConf has, missing and referring ones among them."""
+    texts = ["", "a", "???", "${a}", "a${b}", r"\${a}", "${", _Mark.MISSING, _Mark.TEXT]
+    plain = [*texts, 1, 1.5, True, None, b"a", Path("a"), {}, {"a": 1}, [], [1], (1,)]
+    types = [Any, int, str, dict, dict[str, int], list[int], _Mark, _Structured]
+    leaves = [AnyNode(value) for value in (1, None, "a", "???", "${a}", "a${b}")]
+    typed = [IntegerNode(1), IntegerNode("???"), StringNode("${a}"), StringNode(None), BooleanNode(True)]
+    typed += [FloatNode(1.5), EnumNode(_Mark, _Mark.TEXT), EnumNode(_Mark, "???"), BytesNode(b"a"), PathNode("a")]
+    unions = [UnionNode(content, int | str) for content in (1, "a", "???", "${a}", None)]
+    containers = [of(content) for of in (DictConfig, ListConfig) for content in (None, "???", "${a}")]
+    containers += [DictConfig({}), ListConfig([]), OmegaConf.structured(_Structured)]
+    return [*plain, *types, *leaves, *typed, *unions, *containers, _Structured()]
+
+
+def answers() -> list[Any]:
+    """Return what OmegaConf says of all kinds of values, and what becomes of flags and parents."""
+
+    def answer(name: str, *given: Any) -> str:
+        try:
+            return repr(getattr(omegaconf._utils, name)(*given))
+        except Exception as error:
+            return type(error).__name__
+
+    said: list[Any] = [[answer(name, value) for value in _examples()] for name in SHORTCUTS]
+    said += [[answer(name, value, True) for value in _examples()] for name in ("_is_interpolation", "get_value_kind")]
+    root = OmegaConf.create({"a": {"b": [{"c": 1}]}, "s": _Structured})
+    for flag in (None, True, False, None):
+        OmegaConf.set_readonly(root, flag)
+        said.append([OmegaConf.is_readonly(root.a.b[0]), OmegaConf.is_readonly(root.s)])
+    root.merge_with({"a": {"b": [{"c": 2}], "d": {"e": {}}}, "s": {"either": 2}})
+    nodes = [root.a, root.a.b, root.a.b[0], root.a.d.e, root.s, root.s._get_node("either"), root.a.b[0]._get_node("c")]
+    said.append([node._get_full_key(None) for node in nodes])
+    for node in nodes:
+        node._set_parent(None)
+    root._re_parent()
+    return [*said, [node._get_root() is root for node in nodes]]
+
+
+@pytest.fixture(scope="module", name="by_hydra")
+def _by_hydra(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the compositions and answers of a process that has Hydra and OmegaConf as they are."""
+    cwd = tmp_path_factory.mktemp("cwd")
+    command = [sys.executable, "-c", BY_HYDRA]
+    done = subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, check=True)
+    return cwd, *json.loads(done.stdout)
 
 
 def values(words: list[str]) -> Any:
@@ -53,14 +131,36 @@ def values(words: list[str]) -> Any:
 
 
 def test_a_composition_is_hydras_own_and_leaves_nothing_to_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by_hydra: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-c", BY_HYDRA, json.dumps(COMMANDS)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True)
-    for words, expected in zip(COMMANDS, json.loads(done.stdout), strict=True):
+    cwd, of_commands, _ = by_hydra
+    monkeypatch.chdir(cwd)
+    for words, expected in zip(COMMANDS, of_commands, strict=True):
         assert values(words) == expected, words
         assert values(words) == expected, words
+
+
+def test_what_omegaconf_says_of_values_is_its_own(by_hydra: Any) -> None:
+    register()
+    for name in SHORTCUTS:
+        assert getattr(omegaconf.basecontainer, name, None) is getattr(omegaconf._utils, name), name
+        assert getattr(omegaconf._utils, name).__module__ == "evorun.cli.omegaconf_shortcuts"
+    *_, expected = by_hydra
+    assert answers() == expected
+
+
+def test_hydras_own_files_are_merged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    register()
+    merged = []
+    merge = DictConfig.merge_with
+    monkeypatch.setattr(DictConfig, "merge_with", lambda self, more: merged.append(more) or merge(self, more))
+    counts = []
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        for benchmark in ("math500", "aime"):
+            merged.clear()
+            compose("config", overrides=["method=lyria", f"task={benchmark}"])
+            counts.append(sum("hydra" in more for more in merged))
+    assert counts[1] == 1  # conf/config.yaml
 
 
 def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
@@ -96,6 +196,17 @@ def test_a_choice_that_changes_is_merged_again(tmp_path: Path, monkeypatch: pyte
     assert composed() == {"a": 1, "of_files": {"c": 22}, "of_store": {"b": 2}}
     chosen.unlink()
     assert composed("of_store.b=5") == {"a": 1, "of_store": {"b": 5}}
+
+
+def test_a_choice_may_refer_to_another_one_by_name_or_by_its_place(tmp_path: Path) -> None:
+    register()
+    for reference in ("${a}", "${defaults[0].a}"):
+        (tmp_path / "config.yaml").write_text(f"defaults: [a: x, b: '{reference}', _self_]")
+        for group in ("a", "b"):
+            (tmp_path / group).mkdir(exist_ok=True)
+            (tmp_path / group / "x.yaml").write_text("c: 1")
+        with initialize_config_dir(str(tmp_path), version_base="1.3"):
+            assert compose("config") == {"a": {"c": 1}, "b": {"c": 1}}
 
 
 @pytest.mark.parametrize("value", [1, lambda: None], ids=["a pickle", "without one"])

@@ -7,14 +7,17 @@ stays the same: tests/test_hydra_cache.py.
 """
 
 import dataclasses
+import itertools
+import os
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
+import omegaconf._utils
 import omegaconf.base
+from hydra import version
 from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
@@ -30,7 +33,11 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
+from evorun.cli.omegaconf_shortcuts import take_shortcuts
+
 T = TypeVar("T")
+
+_embed = ConfigLoaderImpl._load_single_config
 
 
 @cache
@@ -45,6 +52,7 @@ def compose_faster() -> None:
     _list_choices_where_asked()
     _merge_once()
     _copy_by_pickle()
+    take_shortcuts()
 
 
 class _Recalled:
@@ -62,24 +70,31 @@ class _Recalled:
         return made
 
 
+_embedded = _Recalled()
+
+
+def _load_pickled(loader: ConfigLoaderImpl, default: ResultDefault, repo: Any) -> bytes:
+    """Return the pickle of what is loaded and put under its package: the same object as long as that stays."""
+    about = (default.package, default.primary)
+    return _embedded.get(
+        str(default.config_path), about, repo.get_sources(), lambda: pickle.dumps(_embed(loader, default, repo))
+    )
+
+
 def _load_once() -> None:
     """Keep what is loaded, and what it is under a package.
 
     The list of choices only reads the former. The configuration takes over the nodes of the latter and changes them:
     each one has its own, from a pickle.
     """
-    load, embed = ConfigRepository.load_config, ConfigLoaderImpl._load_single_config
-    loaded, embedded = _Recalled(), _Recalled()
+    load = ConfigRepository.load_config
+    loaded = _Recalled()
 
     def load_config(self: ConfigRepository, config_path: str) -> ConfigResult | None:
         return loaded.get(config_path, (), self.sources, lambda: load(self, config_path))
 
     def load_single_config(self: ConfigLoaderImpl, default: ResultDefault, repo: Any) -> ConfigResult:
-        about = (default.package, default.primary)
-        made = embedded.get(
-            str(default.config_path), about, repo.get_sources(), lambda: pickle.dumps(embed(self, default, repo))
-        )
-        result: ConfigResult = pickle.loads(made)  # noqa: S301 - this process wrote it
+        result: ConfigResult = pickle.loads(_load_pickled(self, default, repo))  # noqa: S301 - this process wrote it
         return result
 
     ConfigRepository.load_config = load_config  # type: ignore[method-assign]
@@ -87,8 +102,9 @@ def _load_once() -> None:
 
 
 def _parse_references_once() -> None:
-    """Keep the parsed form of values such as `${method}_on_${task}`, which nothing changes."""
-    omegaconf.base.parse = cache(omegaconf.base.parse)  # type: ignore[attr-defined]
+    """Keep the parsed form of values such as `${method}_on_${task}`, which nothing changes, and of Hydra's versions."""
+    omegaconf.base.parse = omegaconf._utils.parse = cache(omegaconf.base.parse)  # type: ignore[attr-defined]
+    version._get_version = cache(version._get_version)
 
 
 def _parse_overrides_once() -> None:
@@ -108,10 +124,10 @@ def _parse_overrides_once() -> None:
     OverridesParser.parse_rule = parse_rule  # type: ignore[method-assign]
 
 
-def _state(file: Path) -> tuple[int, ...]:
+def _state(file: str) -> tuple[int, ...]:
     """Return what changes when a file does; nothing of a file within a package, which stays."""
     try:
-        stat = file.stat()
+        stat = os.stat(file)
     except OSError:
         return ()
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
@@ -120,12 +136,19 @@ def _state(file: Path) -> tuple[int, ...]:
 def _list_choices_where_asked() -> None:
     """List the choices so far only for files whose defaults depend on them (`method_on_task: ${method}_on_${task}`)."""
     listed = defaults_list._create_interpolation_map
+    refers = GroupDefault.is_interpolation
 
     def choices_so_far(overrides: Any, defaults: Sequence[InputDefault], self_added: bool) -> DictConfig | None:
-        asked = any(default.is_interpolation() for default in defaults)
-        return listed(overrides, list(defaults), self_added) if asked else None
+        asking = [default for default in defaults if default.is_interpolation()]
+        # By their places (`${defaults.0}`) they are hardly ever asked for, and listing them so takes longest.
+        placed = defaults if any("defaults" in default.get_config_path() for default in asking) else ()
+        return listed(overrides, list(placed), self_added) if asking else None
+
+    def is_interpolation(self: GroupDefault) -> bool:
+        return "${" in str(self.value) and refers(self)
 
     defaults_list._create_interpolation_map = choices_so_far  # type: ignore[assignment]
+    GroupDefault.is_interpolation = is_interpolation  # type: ignore[method-assign]
 
 
 def _copy_by_pickle() -> None:
@@ -188,7 +211,7 @@ def _states(sources: Sequence[ConfigSource], paths: set[str]) -> list[Any]:
     for source in sources:
         names = {path: source._normalize_file_name(path) for path in paths if path}
         if source.scheme() == "file":
-            found += [_state(Path(source.path, name)) for names_of in names.items() for name in names_of]
+            found += [_state(os.path.join(source.path, name)) for names_of in names.items() for name in names_of]
         elif source.scheme() == "structured":
             store = ConfigStore.instance()
             found += [store._open(name) for name in names.values()]
@@ -210,12 +233,29 @@ def _same(first: Sequence[Any], second: Sequence[Any]) -> bool:
     )
 
 
-def _merge(loader: ConfigLoaderImpl, defaults: Sequence[ResultDefault], repo: Any) -> DictConfig:
-    """Merge files one after another, as Hydra does, but put under keys that are new what they have there.
+_merged_first: dict[tuple[bytes, ...], bytes] = {}
+"""What Hydra's own files are merged to, by the pickles of what they hold."""
 
-    OmegaConf looks through all that is merged so far each time that it merges something into it.
+
+def _merge(loader: ConfigLoaderImpl, defaults: Sequence[ResultDefault], repo: Any) -> DictConfig:
+    """Merge files one after another, as Hydra does; its own, which come first, once.
+
+    What has new keys is put under them: OmegaConf looks through all that is merged so far each time that it merges
+    something into it.
     """
-    config = OmegaConf.create()
+    own = list(itertools.takewhile(lambda default: str(default.config_path).startswith("hydra/"), defaults))
+    key = tuple(_load_pickled(loader, default, repo) for default in own)
+    if key not in _merged_first:
+        _merged_first[key] = pickle.dumps(_merge_into(OmegaConf.create(), loader, own, repo))
+    first: DictConfig = pickle.loads(_merged_first[key])  # noqa: S301 - this process wrote it
+    config = _merge_into(first, loader, defaults[len(own) :], repo)
+    _strip_defaults(config)
+    return config
+
+
+def _merge_into(
+    config: DictConfig, loader: ConfigLoaderImpl, defaults: Sequence[ResultDefault], repo: Any
+) -> DictConfig:
     with flag_override(config, "no_deepcopy_set_nodes", True):
         for default in defaults:
             more = loader._load_single_config(default, repo).config
@@ -226,7 +266,6 @@ def _merge(loader: ConfigLoaderImpl, defaults: Sequence[ResultDefault], repo: An
                 raise ConfigCompositionException(
                     f"In '{default.config_path}': {type(error).__name__} raised while composing config:\n{error}"
                 ) from error
-    _strip_defaults(config)
     return config
 
 
