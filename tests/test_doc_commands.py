@@ -5,6 +5,7 @@ tests/test_commands.py composes those of runs and sweeps, at their full size, an
 
 import re
 import shlex
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -70,7 +71,10 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fill_in(command: str, folder: Path) -> list[str]:
     """Return a printed command's words with the names of what is in a folder."""
     verb = command.split()[0]
+    command = command.replace(f"{SWEEP}/*_seed-[012]", f"{SWEEP}/duels {SWEEP}/zero")  # a shell expands it
     command = re.sub(r"\[[^\]]*\]", "", command)
+    command = re.sub(r"\bscore=\w+", "score=accuracy", command)  # other tasks' scores
+    command = command.replace("--export=FOLDER", f"--export={tempfile.mkdtemp(dir=folder)}")
     command = command.replace("outputs/sweeps/TIME", "RUN_DIR" if verb in OWN_RUNS else SWEEP)
     command = re.sub(r"(answers|matches_per_repetition)=\d+", r"\1=4", command)
     if "training." in command or "method.steps=" in command:
