@@ -176,6 +176,8 @@ def test_the_band_is_students_interval_over_the_seeds(sweep: Figures) -> None:
     assert 9 / 12 + slope * (max(last) - ends[0]) == pytest.approx(low, abs=1e-3)
     assert 9 / 12 + slope * (min(last) - ends[0]) == pytest.approx(high, abs=1e-3)
     assert not svg.find("accuracy-step-5-band")  # of one step: a mark with its bar
+    assert "stroke-dasharray" in svg.style("accuracy-step-0-band-end-0")
+    assert "Bands, with dashed edges too, are 95 % intervals by Student's t" in sweep.lines_note
 
 
 def test_no_leader_crosses_the_figure_to_a_line_that_ends_early(tmp_path: Path) -> None:

@@ -369,14 +369,16 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
     has_seeds = any(panel.has_seeds for panel in panels)
     costs = [axis for axis in axes if axis.name != "step"]
     sentences = []
+    dashed = sum(not arm.is_baseline for panel in panels for arm in panel.arms) > len(panels)
     if has_seeds:
         at = ", of both cost and score" if costs else ""
         sentences.append(
             f"Thick lines are means over seeds at each step{at}; a run that has ended counts with its last point. "
-            f"{_THIN_LINES[sum(not arm.is_baseline for panel in panels for arm in panel.arms) > len(panels)]}"
+            f"{_THIN_LINES[dashed]}"
         )
     if any(panel.has_bands for panel in panels):
-        sentences.append(f"Bands are 95 % intervals{_OVER_SEEDS if has_seeds else ''}.")
+        bands = "Bands, with dashed edges too," if dashed else "Bands"
+        sentences.append(f"{bands} are 95 % intervals{_OVER_SEEDS if has_seeds else ''}.")
     if not all(panel.has_bands for panel in panels):
         sentences.append("Figures of many methods have neither bands nor thin lines.")
     if has_marks:
