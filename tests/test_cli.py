@@ -192,6 +192,20 @@ def test_settings_that_the_data_does_not_allow_begin_no_run(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_key_of_an_experiment_that_another_task_lacks_is_taken_away_by_name(tmp_path: Path) -> None:
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text("# @package _global_\ntask:\n  source: sample\n")
+    mine = ("--config-dir=conf", "experiment=mine", "task=graph_coloring", "engine=simulated")
+    advice = (
+        "task.source: unknown key; task has name, ",
+        "; if experiment=mine sets it, take it away with '~task.source'",
+    )
+    for given in ([], ["task.source=null"], ["-m", "seed=0,1"]):
+        line = complaint(*mine, *given, cwd=tmp_path)
+        assert all(part in line for part in advice), line
+    assert "take it away" not in complaint(*mine, "~task.source", "task.qqq=3", cwd=tmp_path)
+
+
 def test_worked_examples_that_are_wrong_are_not_worth_a_resume(tmp_path: Path) -> None:
     held_out = [example.problem.id for example in load_task("mathbench", source="sample").validation]
     lines = [json.dumps({"id": identity, "response": "no idea"}) for identity in held_out]

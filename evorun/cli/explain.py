@@ -4,6 +4,7 @@ import difflib
 import re
 
 from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import OverrideParseException
 from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue, OmegaConfBaseException
 
@@ -90,6 +91,20 @@ def explain(error: Exception) -> str:
     cause = error.__cause__
     first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
     return f"{first} ({str(cause).splitlines()[0]})" if cause is not None and str(cause) else first
+
+
+def advise_on_experiment(text: str) -> str:
+    """Return a job's error, with what to write where its experiment set the key that is unknown."""
+    job = HydraConfig.get()
+    experiment = job.runtime.choices.get("experiment")
+    unknown = re.match(r"([\w.]+): unknown key; ", text)
+    if not experiment or unknown is None:
+        return text
+    key = unknown.group(1)
+    given = dict(word.lstrip("+").partition("=")[::2] for word in job.overrides.task)
+    if given.get(key, "null") != "null":  # mistyped on the command line
+        return text
+    return f"{text}; if experiment={experiment} sets it, take it away with '~{key}'"
 
 
 def _list_stored(group: str) -> set[str]:

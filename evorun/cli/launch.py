@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from evorun.cli import invocation, sweeper  # the sweeper registers itself with Hydra
 from evorun.cli.compose import register
-from evorun.cli.explain import explain
+from evorun.cli.explain import advise_on_experiment, explain
 from evorun.cli.groups import config_folder
 from evorun.cli.job_command import CONFIG, command_of_job
 from evorun.cli.naming import register_resolvers, remove_unused_run_dir
@@ -102,9 +102,10 @@ def run_composed(composed: DictConfig) -> str:
             settings: Any = composed.get("evorun")
             if elsewhere or (isinstance(settings, DictConfig) and settings.get("debug") is True):
                 raise
-            print_error(str(error), error, said=invocation.current.is_said(str(error)))
+            message = advise_on_experiment(str(error))
+            print_error(message, error, said=invocation.current.is_said(message))
             if invocation.current.sweep is not None:
-                invocation.current.sweep.note_failure(str(job.sweep.subdir), str(error))
+                invocation.current.sweep.note_failure(str(job.sweep.subdir), message)
             status = "failed"
         except KeyboardInterrupt:
             remove_unused_run_dir(folder)  # if nothing has begun

@@ -16,6 +16,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from evorun.cli import invocation, local_launcher
+from evorun.cli.explain import advise_on_experiment
 from evorun.cli.invocation import BegunSweep
 from evorun.cli.job_folders import Job, choose_folders
 from evorun.cli.naming import SWEEP, remove_unused_run_dir
@@ -266,9 +267,12 @@ def _foresee(composed: DictConfig, loaded: dict[str, int] | None) -> Foreseen:
     try:
         values = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
         refuse_secrets(values)  # before resolution, which could show one in an error
-        return foresee(with_absolute_paths(plain(values)), loaded)
+        foreseen = foresee(with_absolute_paths(plain(values)), loaded)
     except EvorunError as error:
-        return Foreseen(str(error))
+        foreseen = Foreseen(str(error))
+    if foreseen.obstacle is None:
+        return foreseen
+    return foreseen._replace(obstacle=advise_on_experiment(foreseen.obstacle))
 
 
 def jobs_of_sweep(
