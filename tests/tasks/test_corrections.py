@@ -37,6 +37,24 @@ FREE = ("sudoku", "tsp", "graph_coloring", "livecodebench")
 SHAPES = {"sudoku": "rows", "tsp": "tight", "graph_coloring": "tight", "livecodebench": "code", "mathbench": "L"}
 
 
+SURELY_TAKEN_BACK = (
+    *("Wait, that is wrong", "Sorry, this is wrong", "Oops: it is wrong", "Woops: it is wrong", "Hold on, it is wrong"),
+    *("My mistake, it is wrong", "Apologies, it is wrong", "I apologize: it is wrong", "I said 5, wait no"),
+    *("Ignore that", "Disregard that", "Scratch that", "Forget that", "Discard that", "I take that back"),
+    *("I see a mistake", "Let me start over", "We need to redo it", "I must try again", "I do not trust it"),
+    *("Wait -", "* hmm, ", "_hm: ", "> hang on, ", "but\nwait, ", "Here is the fix", "Corrected answer: 6"),
+    *("Fixed answer: 6", "Revised answer: 6"),
+)
+"""A withdrawal with each word that one may begin with."""
+CALLED_WRONG_AFTER = (
+    *("I have no solution", "I could not solve it", "I cannot find any answer", "There is no solution"),
+    *("This graph has no solution", "The puzzle has no solution", "**No, it is wrong", "Hmm, it is wrong"),
+    *("Actually, it is wrong", "Unfortunately, it is wrong", "But it is wrong", "However, it is wrong"),
+    *("Which is wrong", "My answer is wrong", "That is fine, but it is wrong", "Is not right", "Was wrong"),
+)
+"""The same of what takes an answer back only where it stands beside it."""
+
+
 @pytest.fixture(scope="module", params=SHAPES)
 def stated(request: pytest.FixtureRequest) -> tuple[str, Case, str]:
     """Return a table's name, its case, and the right answer as the task asks for it."""
@@ -59,6 +77,14 @@ def test_an_answer_that_is_taken_back_is_none(stated: tuple[str, Case, str]) -> 
     for words in (*TAKEN_BACK, *(CALLED_WRONG if name in FREE else ())):
         for after in ("", "\n\n```\n5 3 4 x\n```", "\n5, 3, ?\n\nI stop here."):
             assert error(case, f"So:\n\n{answer}\n\n{words}{after}").startswith("withdrawn: "), (words, after)
+
+
+@pytest.mark.parametrize("before", ["It is 5. ", "It is 5\n", "5\n  "])
+def test_a_withdrawal_may_begin_with_each_of_its_words(before: str) -> None:
+    for words in (*SURELY_TAKEN_BACK, *CALLED_WRONG_AFTER):
+        for said in (words, words.lower(), words.upper()):
+            assert corrections._ANY.search(f"{before}{said}.\n"), (before, said)
+            assert (words in CALLED_WRONG_AFTER) or corrections._SURE.search(f"{before}{said}.\n"), (before, said)
 
 
 def test_nothing_is_taken_back_where_there_is_no_answer(stated: tuple[str, Case, str]) -> None:
