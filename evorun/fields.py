@@ -48,7 +48,9 @@ class Checked:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own_checks = cls.__post_init__
-        if not hasattr(own_checks, "checks_bounds"):  # it may forget its base's, so the bounds are checked before it
+        # It may forget its base's, so the bounds are checked before it. An inherited one that has been given this stays
+        # where it is: a copy here would call it past the classes that come after this one in a subclass's order.
+        if not hasattr(own_checks, "checks_bounds"):
 
             @wraps(own_checks)
             def check_all(self: Checked, *init_values: Any) -> None:
@@ -59,7 +61,9 @@ class Checked:
             cls.__post_init__ = check_all  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
-        """Do nothing more: the bounds are checked before the `__post_init__` of any subclass."""
+        require_stated_bounds(self, self.section)
+
+    __post_init__.checks_bounds = True  # type: ignore[attr-defined]
 
 
 def require_stated_bounds(values: Any, section: str) -> None:

@@ -152,6 +152,29 @@ class Cool(Sampled):
     temperature: float = 0.7
 
 
+def test_checks_of_a_later_part_run_where_an_earlier_one_has_none_of_its_own() -> None:
+    @dataclass
+    class Plain(Checked):
+        first: int = 0
+
+    @dataclass
+    class Strict(Checked):
+        second: int = 0
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.second:
+                raise ConfigError("second: refused")
+
+    @dataclass
+    class Both(Plain, Strict):
+        pass
+
+    Both()
+    with pytest.raises(ConfigError, match=r"^second: refused$"):
+        Both(second=1)
+
+
 def test_a_field_that_is_declared_again_keeps_its_bounds() -> None:
     assert Cool().temperature == 0.7
     with pytest.raises(ConfigError, match=r"^method\.temperature: expected a number >= 0, got -1$"):

@@ -42,7 +42,7 @@ class Skill(World):
         mean, given = self.skill if skill is None else skill, self.skills.get(problem)
         if given is None:
             return _own_chance(problem, mean, self.spread)
-        return min(1.0, max(0.0, given + mean - self.skill))
+        return min(1.0, max(0.0, given + (mean - self.skill)))
 
     def answer_chance(self, request: Request, shown: Sequence[float]) -> float:
         """Return the probability of a right answer to a request, including the effects of principles and training.
