@@ -1,7 +1,7 @@
 """Plans: what runs will cost and could show, before any is paid for."""
 
 import contextlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from math import ceil
@@ -52,6 +52,7 @@ from evorun.runner.pricing import find_rates
 from evorun.runner.recorded import Recorded, read_recorded
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.trials import Trial, try_out
+from evorun.runs.configs import find_distinguishing_keys
 from evorun.runs.directory import identity, iterate_differences
 from evorun.runs.prices import find_rate, oldest_date
 from evorun.runs.spending import GOLD
@@ -61,8 +62,6 @@ _NAMED = frozenset({"task", "model", "engine"})
 """Groups whose choices are columns or parts of an arm's name."""
 _STREAM = "engine.stream"
 _SPEED = tuple(f"engine.{key}" for key in SPEED)
-_FEW_SETTINGS = 2
-"""Maximum settings that all arms of a method state, as in the names of a comparison."""
 
 
 def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path, gpus: Sequence[Gpu] = ()) -> Plan:
@@ -138,9 +137,11 @@ def _add_settings(planned: Sequence[tuple[PlannedArm, Mapping[str, Any]]]) -> li
     for arm, config in planned:
         alike[arm.stage, arm.method, *arm.students].append(identity(config))
         students[arm.stage, arm.method].add(tuple(arm.students))
-    settings = {
-        group: _drop_usual([_list_settings(config, configs) for config in configs]) for group, configs in alike.items()
-    }
+    settings = {}
+    for group, configs in alike.items():
+        listed = [_list_settings(config, configs) for config in configs]
+        named = zip(listed, find_distinguishing_keys(listed), strict=True)
+        settings[group] = [[f"{key}={own[key]}" for key in own if key in keys] for own, keys in named]
     arms = []
     for arm, _ in planned:
         own = settings[arm.stage, arm.method, *arm.students].pop(0)
@@ -155,14 +156,6 @@ def _list_settings(config: Mapping[str, Any], others: Sequence[Mapping[str, Any]
     own = {key: value for other in others for key, value in _list_own(config, other)}
     # what an arm's other settings name, as `${arm:}` does
     return {key: own[key] for key in sorted(own) if key != _STREAM or len(own) == 1}
-
-
-def _drop_usual(arms: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return each arm's settings as overrides; where they are many, those that differ from what most arms have."""
-    keys = dict.fromkeys(key for own in arms for key in own)
-    usual = {key: Counter(repr(own.get(key)) for own in arms).most_common(1)[0][0] for key in keys}
-    many = len(keys) > _FEW_SETTINGS
-    return [[f"{key}={own[key]}" for key in own if not many or repr(own[key]) != usual[key]] for own in arms]
 
 
 def _list_own(config: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -1,12 +1,15 @@
 """A run's configuration as plain data, without interpolations."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from evorun.errors import ConfigError
 
 MAX_DEPTH = 64
 """Maximum levels of nested groups and lists, far below Python's recursion limit (ours)."""
+FEW_SETTINGS = 2
+"""Maximum settings that all of several runs state, whether or not they are unusual (ours)."""
 
 
 def iterate_leaves(node: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -21,6 +24,20 @@ def iterate_leaves(node: Any, prefix: str = "", depth: int = 0) -> Iterator[tupl
             yield from iterate_leaves(value, f"{prefix}.{key}" if prefix else str(key), depth + 1)
     else:
         yield prefix, node
+
+
+def find_distinguishing_keys(settings: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return the keys by which to tell each of several runs from the others, given the settings of each.
+
+    These are the keys whose values differ; where they are many, those in which a run differs from what most runs have.
+    """
+    # repr: values may be lists, and 1 must differ from True
+    values = {
+        key: [repr(own.get(key)) for own in settings] for key in dict.fromkeys(key for own in settings for key in own)
+    }
+    usual = {key: Counter(found).most_common(1)[0][0] for key, found in values.items() if len(set(found)) > 1}
+    many = len(usual) > FEW_SETTINGS
+    return [[key for key in usual if not many or values[key][index] != usual[key]] for index in range(len(settings))]
 
 
 def refuse_interpolations(config: Mapping[str, Any]) -> None:

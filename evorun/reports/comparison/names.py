@@ -1,12 +1,13 @@
 """Names that tell the runs of a comparison apart: by method and, where that is not enough, by further aspects."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evorun.models.config import OTHER_ROLES
 from evorun.reports.comparison.reported import find_paper_name
 from evorun.reports.overview import Outcome
+from evorun.runs.configs import find_distinguishing_keys
 from evorun.runs.directory import ENGINES, SIMULATED, identity
 from evorun.runs.manifest import Manifest, ModelInRun
 from evorun.runs.paths import display
@@ -266,25 +267,11 @@ def _describe_settings(manifests: Sequence[Manifest]) -> list[str]:
     if one_to_one and all(manifest.origin is None for manifest in manifests):
         return by_overrides
     forks = [setup.pop(_FORK, None) for setup in setups]
-    differences = _describe_differences([dict(_leaves(setup)) for setup in setups])
+    settings = [dict(_leaves(setup)) for setup in setups]
+    differences = map(_format_settings, find_distinguishing_keys(settings), settings)
     return [
         words if fork is None else f"{words} from step {fork[0]}".lstrip()
         for words, fork in zip(differences, forks, strict=True)
-    ]
-
-
-def _describe_differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the settings in which runs differ; where they are many, those that differ from what most runs have."""
-    # repr: values may be lists, and 1 must differ from True
-    values = {
-        key: [repr(own.get(key)) for own in settings] for key in dict.fromkeys(key for own in settings for key in own)
-    }
-    common = {key: Counter(found).most_common(1)[0][0] for key, found in values.items() if len(set(found)) > 1}
-    if len(common) <= 2:
-        return [_format_settings(list(common), own) for own in settings]
-    return [
-        _format_settings([key for key in common if values[key][index] != common[key]], own)
-        for index, own in enumerate(settings)
     ]
 
 
