@@ -63,7 +63,9 @@ def rejudge(arguments: Sequence[str], console: Terminal) -> int:
     require_trust(run, load_manifest(run), config, console, given=TRUST in arguments)
     settings |= {"rubric": rubric} if rubric is not None else {}
     settings |= {"max_price": limit} if limit is not None else {}
-    _carry_out(run, config, kinds.pop(), settings, ["evorun", "rejudge", *arguments], console)
+    kind = kinds.pop()
+    study = _carry_out(run, config, kind, settings, ["evorun", "rejudge", *arguments], console)
+    _show(run, study, kind, console)
     return 0
 
 
@@ -84,7 +86,7 @@ def _grade_each(folder: Path, runs: Sequence[Path], changes: Sequence[str], cons
             _refuse_opinions(run, config)
             require_trust(run, load_manifest(run), config, console, given=trust)
             command = ["evorun", "rejudge", str(run), *changes]
-            studies[run] = _give_again(run, config, "grades", {}, command, silent)
+            studies[run] = _carry_out(run, config, "grades", {}, command, silent)
         except Interrupted:
             console.print("interrupted; the same command goes on", soft_wrap=True)
             raise
@@ -131,6 +133,7 @@ def reselect(arguments: Sequence[str], console: Terminal) -> int:
         require_trust(run, manifest, config, console, given=TRUST in arguments)
         command = ["evorun", "reselect", str(run), *(word for word in arguments if word not in map(str, runs))]
         folders.append(_carry_out(run, config, "choices", settings, command, console))
+        _show(run, folders[-1], "choices", console)
     if len(folders) > 1:
         from evorun.reports.rejudged import pool_selections
 
@@ -150,7 +153,8 @@ def resume_rejudge(folder: Path, changes: Sequence[str], console: Terminal, *, t
     require_trust(folder, manifest, config, console, given=trust)
     run = folder.resolve().parents[1]
     command = [*manifest.command, *changes]
-    _carry_out(run, config, manifest.kind, manifest.settings, command, console, resumed=folder)
+    study = _carry_out(run, config, manifest.kind, manifest.settings, command, console, resumed=folder)
+    _show(run, study, manifest.kind, console)
     return 0
 
 
@@ -183,28 +187,6 @@ def _carry_out(
     console: Terminal,
     resumed: Path | None = None,
 ) -> Path:
-    """Carry out a study, print its tables, draw the run's page and return the study's folder."""
-    from evorun.reports.html import write_report
-    from evorun.reports.rejudged import load_judges
-
-    study = _give_again(run, config, kind, settings, command, console, resumed)
-    write_report(run)
-    report_rejudge(study, console)
-    for section in load_judges(run) if kind == "duels" else []:
-        _print_tables(section, console)
-    console.print(f"Report: {printable(display(run / REPORT))}", soft_wrap=True)
-    return study
-
-
-def _give_again(
-    run: Path,
-    config: Mapping[str, Any],
-    kind: Opinions,
-    settings: Mapping[str, Any],
-    command: Sequence[str],
-    console: Terminal,
-    resumed: Path | None = None,
-) -> Path:
     """Carry out a study and return its folder."""
     from evorun.runner import registry
 
@@ -217,6 +199,18 @@ def _give_again(
             console.print(f"interrupted; continue with: {how}", soft_wrap=True)
             raise Interrupted from None
     return study.folder
+
+
+def _show(run: Path, study: Path, kind: Opinions, console: Terminal) -> None:
+    """Print the tables of a study and draw the run's page anew."""
+    from evorun.reports.html import write_report
+    from evorun.reports.rejudged import load_judges
+
+    write_report(run)
+    report_rejudge(study, console)
+    for section in load_judges(run) if kind == "duels" else []:
+        _print_tables(section, console)
+    console.print(f"Report: {printable(display(run / REPORT))}", soft_wrap=True)
 
 
 def _get_class(kind: Opinions) -> "type[Rejudging]":
