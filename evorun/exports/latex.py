@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from evorun.reports.comparison import ComparedRuns, notes, tables
+from evorun.reports.comparison import ComparedRuns, notes, search_notes, tables
 from evorun.reports.comparison.evolution import describe_overhead, make_overhead_table
 from evorun.reports.comparison.findings import describe_finding
 from evorun.reports.comparison.study import StudyReport
@@ -100,7 +100,7 @@ def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
     yield _Part("main", f"{primary} and cost.{means}", about, main)
     yield _Part("scores", f"scores.{means}", "", tables.make_scores_table(rows, comparison.omitted_scores))
     search = tables.make_search_table(rows, comparison.step)
-    yield _Part("search", "search and judge.", notes.search_note(comparison), search)
+    yield _Part("search", "search and judge.", search_notes.search_note(comparison), search)
     if comparison.strata:
         strata = tables.make_strata_table(comparison, rows, with_intervals=True)
         bracketed = any("[" in str(cell) for row in strata.rows for cell in row[1:])

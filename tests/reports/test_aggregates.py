@@ -8,7 +8,7 @@ import pytest
 
 from evorun.reports import html, text
 from evorun.reports.comparison import compare
-from evorun.reports.comparison.notes import search_note
+from evorun.reports.comparison.search_notes import search_note
 from evorun.reports.comparison.tables import make_search_table
 from evorun.reports.overview import load_aggregates, load_outcome
 from evorun.runs import checksums, files, reading

@@ -13,8 +13,8 @@ from rubric_fixture import RubricSpec, write_rubric_run
 
 from evorun.reports.comparison import compare
 from evorun.reports.comparison.evolution import collect_evolved_texts, compare_lines
-from evorun.reports.comparison.notes import search_note
 from evorun.reports.comparison.output import write_comparison
+from evorun.reports.comparison.search_notes import search_note
 from evorun.reports.comparison.tables import make_data_tables, make_run_cost_table, make_search_table
 
 pytestmark = pytest.mark.usefixtures("drawn_figures")

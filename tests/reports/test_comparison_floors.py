@@ -11,7 +11,8 @@ from comparison_fixture import BENCHMARK, edit_manifest, write_method
 from evorun.cli import main
 from evorun.reports.comparison import compare, export_comparison
 from evorun.reports.comparison.comparison import find_shared_facts
-from evorun.reports.comparison.notes import cost_note, describe_missing_baselines, search_note, shared_line
+from evorun.reports.comparison.notes import cost_note, describe_missing_baselines, shared_line
+from evorun.reports.comparison.search_notes import search_note
 from evorun.reports.comparison.tables import make_cost_table, make_data_tables, make_main_table, make_search_table
 from evorun.runs.paths import display
 from evorun.runs.sweeps import SWEEP_MANIFEST

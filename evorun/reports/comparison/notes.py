@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from evorun.reports import text
@@ -20,7 +19,6 @@ from evorun.reports.comparison.comparison import (
 from evorun.reports.comparison.groups import same_settings, select_eligible
 from evorun.reports.comparison.names import (
     SEED,
-    TASK,
     find_shared_parts,
     format_model,
     is_fork,
@@ -29,8 +27,8 @@ from evorun.reports.comparison.names import (
     name_models,
 )
 from evorun.reports.comparison.pairs import Pair
-from evorun.reports.comparison.rows import AGREEMENT, AUC, CAVEATS, CHOICE, POOLED, Row
-from evorun.reports.comparison.runs import ANSWERED, Run
+from evorun.reports.comparison.rows import CAVEATS, Row
+from evorun.reports.comparison.runs import Run
 from evorun.runs.crossed import LEVEL, POWER
 from evorun.runs.paths import display
 from evorun.runs.scores import primary_score
@@ -98,55 +96,6 @@ def describe_gold_score(comparison: ComparedRuns) -> str | None:
         return said
     leads = "" if any(score.name == gold for score in comparison.primaries) else f" --score={gold} tests it instead."
     return f"{said} {text.sentence(text.words(gold))}: the mean of several, as in gold curves.{leads}"
-
-
-def search_note(comparison: ComparedRuns) -> str:
-    """Explain the columns of the search and the judge."""
-    unequal = "unequal candidates that the better"
-    if all(primary.is_correctness for primary in comparison.primaries):
-        unequal = "a correct and an incorrect candidate that the correct"
-    explained = {
-        ANSWERED: "Candidates answered: the share of all candidates with an answer; a refused request gives none.",
-        "parsable_rate": "Parsable texts: the share of all texts received, retries included.",
-        "pool_coverage": "Pool coverage: the share of problems with any correct candidate. Choice given coverage: the "
-        "share of these whose final answer was correct, and their number over all runs.",
-        AGREEMENT: f"Judge agreement: the share of decisive duels between {unequal} one won, "
-        f"and the number of these duels, over all runs.",
-        AUC: "Posterior AUC: how often the method rates a correct candidate above an incorrect one of the same "
-        "problem, and the number of problems that have both, over all runs.",
-    }
-    shown = {name for row in comparison.rows for name, metric in row.metrics.items() if metric.value is not None}
-    sentences = [sentence for name, sentence in explained.items() if name in shown]
-    if shown & set(POOLED):
-        known = any(row.get_metric(name).ci95 for row in comparison.rows for name in POOLED)
-        drawn = "Their intervals draw problems again, each with all its runs."
-        sentences.append(drawn if known else "With small numbers of these, they say little.")
-    sentences += filter(None, (_compare_on_shared_problems(comparison.rows, name) for name in (CHOICE, AUC)))
-    if any(row.planned is not None and row.generation < row.planned for row in comparison.rows):
-        reached = f"{comparison.step.capitalize()} reached: N of M where the settings plan M"
-        sentences.append(f"{reached}; a method without such a number goes on until its budget ends.")
-    if any(row.crossovers is not None for row in comparison.rows):
-        sentences.insert(0, "Crossovers per run: system prompts made by crossover, the mean over an arm's runs.")
-    return " ".join(sentences)
-
-
-def _compare_on_shared_problems(rows: Sequence[Row], name: str) -> str:
-    """Return a figure on what all arms have of it, where they have it of other problems or seeds; else empty."""
-    compared = [row for row in rows if not row.is_baseline and row.get_metric(name).n]
-    counted = [row.by_problem[name] for row in compared]
-    keys = [own.keys() for own in counted]
-    if not all(counted) or all(own == keys[0] for own in keys) or len({row.facts[TASK] for row in compared}) > 1:
-        return ""
-    what = {CHOICE: "Choice given coverage", AUC: "Posterior AUC"}[name]
-    shared = set(keys[0]).intersection(*keys[1:])
-    if not shared:
-        return f"{what} is over other problems in each arm, and none is in all of them, so do not compare it."
-    means = (
-        f"{row.name} {text.percent(fmean(own[key] for key in shared))}"
-        for row, own in zip(compared, counted, strict=True)
-    )
-    n = f"{text.count(len(shared))}{', over all seeds' if any(row.seeds > 1 for row in compared) else ''}"
-    return f"{what} is over other problems in each arm. On those that all arms share ({n}): {', '.join(means)}."
 
 
 def shared_line(comparison: ComparedRuns) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from evorun.reports.comparison import notes, plots, tables
+from evorun.reports.comparison import notes, plots, search_notes, tables
 from evorun.reports.comparison.comparison import ComparedRuns
 from evorun.reports.comparison.evolution import collect_evolved_texts, describe_overhead, make_overhead_table
 from evorun.reports.comparison.figures import make_figures
@@ -63,7 +63,7 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
     console.print_table(tables.make_scores_table(comparison.rows, comparison.omitted_scores).to_rich())
     search = tables.make_search_table(comparison.rows, comparison.step)
     console.print_table(search.to_rich())
-    if search.rows and (explanation := notes.search_note(comparison)):
+    if search.rows and (explanation := search_notes.search_note(comparison)):
         console.print(explanation)
     for table in (
         tables.make_reported_strata_table(comparison),
@@ -199,7 +199,7 @@ def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[st
         "gold_score": notes.describe_gold_score(comparison),
         "intervals_note": notes.intervals_note(comparison),
         "cautions": notes.list_cautions(comparison),
-        "search_note": notes.search_note(comparison),
+        "search_note": search_notes.search_note(comparison),
         "cost_note": notes.cost_note(comparison),
         "missing_baselines": notes.describe_missing_baselines(comparison),
         "figures": make_figures(comparison),
