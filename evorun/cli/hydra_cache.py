@@ -234,7 +234,7 @@ def _same(first: Sequence[Any], second: Sequence[Any]) -> bool:
 
 
 _merged_first: dict[tuple[bytes, ...], bytes] = {}
-"""What Hydra's own files are merged to, by the pickles of what they hold."""
+"""Hydra's own files merged, as a pickle, by the pickles of the single files."""
 
 
 def _merge(loader: ConfigLoaderImpl, defaults: Sequence[ResultDefault], repo: Any) -> DictConfig:

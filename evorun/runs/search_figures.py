@@ -81,7 +81,6 @@ class DuelCounter:
     def __init__(self, pools: SearchPools) -> None:
         """pools: with the run's candidates."""
         self.pools = pools
-        self._pools = pools.by_problem
         names = ("decisive_rate", "position_a_rate", "tie_rate", "invalid_rate", "judge_agreement", "refused_rate")
         self._shares: dict[str, dict[str, Proportion]] = {name: defaultdict(Proportion) for name in names}
 
@@ -98,7 +97,8 @@ class DuelCounter:
             shares["invalid_rate"][duel.problem].add(verdict == "invalid")
             if verdict in ("A", "B"):
                 shares["position_a_rate"][duel.problem].add(verdict == "A")
-        utilities = self._pools[duel.problem].utilities if duel.problem in self._pools else {}
+        pool = self.pools.by_problem.get(duel.problem)
+        utilities = pool.utilities if pool is not None else {}
         better = find_better(utilities.get(duel.first), utilities.get(duel.second))
         if duel.outcome is not None and better is not None:
             shares["judge_agreement"][duel.problem].add(duel.outcome == better)

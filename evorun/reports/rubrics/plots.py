@@ -42,7 +42,7 @@ REWARDS = {RAW: "raw reward", REWARD: "normalised reward", "kl": "KL (nats per t
 """Figures of training steps that are drawn below one another for rubric rewards."""
 
 NO_KL = "no KL divergence was measured, which simulated policies and method.kl=0 do not have"
-"""Says why the figure of rewards lacks a panel."""
+"""The reason why the figure of rewards lacks a panel."""
 
 SIGNS = {"zero_gradient": "zero gradient", "nearly_uniform": "nearly uniform", "reward_collapse": "reward collapse"}
 """Figures that mark steps at which training failed, with their names in a legend."""

@@ -29,7 +29,7 @@ class RubricSection:
     has_thresholds: bool = False
     """True if a monitor is drawn with its threshold."""
     no_kl: str = ""
-    """Why the figure of rewards has no KL divergence, if it has none."""
+    """The reason why the figure of rewards has no KL divergence; empty where it has one."""
 
     @property
     def shown(self) -> bool:
