@@ -50,7 +50,14 @@ CALLED_WRONG_AFTER = (
     *("I have no solution", "I could not solve it", "I cannot find any answer", "There is no solution"),
     *("This graph has no solution", "The puzzle has no solution", "**No, it is wrong", "Hmm, it is wrong"),
     *("Actually, it is wrong", "Unfortunately, it is wrong", "But it is wrong", "However, it is wrong"),
-    *("Which is wrong", "My answer is wrong", "That is fine, but it is wrong", "Is not right", "Was wrong"),
+    *(
+        "No, it is wrong",
+        "Which is wrong",
+        "My answer is wrong",
+        "That is fine, but it is wrong",
+        "Is not right",
+        "Was wrong",
+    ),
 )
 """The same of what takes an answer back only where it stands beside it."""
 
