@@ -1,43 +1,22 @@
 """Faults of asynchronous plug-ins that their results do not show: calls that block, and keys that leak."""
 
+import _socket
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from types import FrameType
+from typing import Any
 from unittest import mock
 
 from evorun.testing.expectations import expect
 
 CANARY = "canary-5d1f0c7e"
 """The value of each key during a check."""
-
-_WAITS = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen")
-"""Audit events (PEP 578) of calls that wait, beside `time.sleep`, which has none before Python 3.13."""
-
-
-class _Watch:
-    """Notes the waiting calls of one thread, as an audit hook, which no one can remove."""
-
-    def __init__(self) -> None:
-        self.thread: int | None = None
-        self.seen: list[str] = []
-
-    def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
-        if self.thread is None or event not in _WAITS or threading.get_ident() != self.thread:
-            return
-        if event == "socket.connect" and isinstance(arguments[0], socket.socket) and arguments[0].gettimeout() == 0:
-            return  # asyncio's own: it does not wait
-        if event == "subprocess.Popen" and _is_started_by_asyncio():
-            return
-        self.seen.append(event)
-
-
-_watch = _Watch()
-_installed = False
 
 
 def _is_started_by_asyncio() -> bool:
@@ -48,29 +27,44 @@ def _is_started_by_asyncio() -> bool:
     return frame is not None and frame.f_code.co_name == "_start"
 
 
+def _connects_slowly(own: socket.socket, *_: object) -> bool:
+    return own.gettimeout() != 0  # asyncio's own do not wait
+
+
+_WAITING: tuple[tuple[object, str, str, Callable[..., bool]], ...] = (
+    (time, "sleep", "time.sleep", lambda *_: True),
+    (_socket, "getaddrinfo", "socket.getaddrinfo", lambda *_: True),
+    (socket.socket, "connect", "socket.connect", _connects_slowly),
+    (socket.socket, "connect_ex", "socket.connect", _connects_slowly),
+    (subprocess.Popen, "__init__", "subprocess.Popen", lambda *_: not _is_started_by_asyncio()),
+)
+"""Calls that wait: where they are, how they are named, and whether one with these arguments waits.
+
+An audit hook would see them all, but nothing removes one, and it slows whatever the process does afterwards.
+"""
+
+
 @contextmanager
 def refusing_blocked_loops() -> Iterator[None]:
     """Raise AssertionError where code inside waits in this thread, whose event loop then serves no other call."""
-    global _installed
-    if not _installed:
-        sys.addaudithook(_watch)
-        _installed = True
-    this, sleep = threading.get_ident(), time.sleep
+    this, seen = threading.get_ident(), list[str]()
 
-    def note_sleep(seconds: float) -> None:
-        if threading.get_ident() == this:
-            _watch.seen.append("time.sleep")
-        sleep(seconds)
+    def noting(call: Callable[..., Any], name: str, waits: Callable[..., bool]) -> Callable[..., Any]:
+        def noted(*given: Any, **named: Any) -> Any:
+            if threading.get_ident() == this and waits(*given):
+                seen.append(name)
+            return call(*given, **named)
 
-    _watch.seen, _watch.thread = [], this
-    try:
-        with mock.patch("time.sleep", note_sleep):
-            yield
-    finally:
-        _watch.thread = None
+        return noted
+
+    with ExitStack() as patches:
+        for home, attribute, name, waits in _WAITING:
+            noted = noting(getattr(home, attribute), name, waits)
+            patches.enter_context(mock.patch.object(home, attribute, noted))
+        yield
     expect(
-        not _watch.seen,
-        f"expected no call that blocks the event loop, found {', '.join(dict.fromkeys(_watch.seen))}; await instead "
+        not seen,
+        f"expected no call that blocks the event loop, found {', '.join(dict.fromkeys(seen))}; await instead "
         "(asyncio.sleep, an asynchronous client), or use asyncio.to_thread",
     )
 
