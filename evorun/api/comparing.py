@@ -141,6 +141,7 @@ class Comparison:
         headed = [
             *(("Final scores", figure) for figure in (*drawn.finals, *drawn.other_finals)),
             *((heading, figure) for heading, figures in drawn.curves.items() for figure in figures),
+            *(("Figures of the methods", figure) for figure in drawn.methods),
             *(("Training", figure) for figure in drawn.trained),
             *(("Rubrics", figure) for figure in drawn.rubrics),
         ]

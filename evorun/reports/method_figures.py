@@ -37,7 +37,7 @@ def collect_method_figures(steps: Sequence[StepRecord], scores: Collection[str])
     for record in steps:
         found[POOL][record.step].append(record.pool)
         for name, value in record.extra.items():
-            if name not in _SHOWN_ELSEWHERE and name not in scores and not SHOWN_OF_ISLANDS.fullmatch(name):
+            if is_own(name) and name not in scores:
                 found.setdefault(name, defaultdict(list))[record.step].append(value)
     figures = {
         name: [
@@ -48,6 +48,11 @@ def collect_method_figures(steps: Sequence[StepRecord], scores: Collection[str])
     if len({point.value for point in figures[POOL]}) < 2:
         del figures[POOL]
     return figures
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a step's figure is the method's own, and not one of which evorun makes tables or other pictures."""
+    return name not in _SHOWN_ELSEWHERE and not SHOWN_OF_ISLANDS.fullmatch(name)
 
 
 def is_of_few(point: MetricPoint, problems: int) -> bool:

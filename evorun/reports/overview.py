@@ -166,6 +166,8 @@ class Curves:
     """Figures of training steps, by name."""
     search: dict[str, list[MetricPoint]]
     """Figures of the selection among candidates (`selection_series`), by name; none before a run has ended."""
+    diagnostics: dict[str, list[MetricPoint]]
+    """What the steps report of themselves, by name."""
     from_steps: bool
     """Counted from steps.jsonl, over the problems that have begun, because metrics.jsonl is not written yet."""
     problems: int
@@ -291,6 +293,7 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
     primary: dict[str, list[MetricPoint]] = defaultdict(list)
     scores: dict[str, list[MetricPoint]] = {score.name: [] for score in others}
     search: dict[str, list[MetricPoint]] = defaultdict(list)
+    diagnostics: dict[str, list[MetricPoint]] = defaultdict(list)
     # metrics.jsonl is written at the end of a run
     for point in recorded or metric_series(steps, declared, rates=outcome.manifest.prices):
         if point.name == first.name or point.name.startswith(f"{first.name}/"):
@@ -299,6 +302,8 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
             scores[point.name].append(point)
         elif point.name.startswith(SEARCH_PREFIX):
             search[point.name.removeprefix(SEARCH_PREFIX)].append(point)
+        elif not point.name.startswith(TRAINING_PREFIX):
+            diagnostics[point.name].append(point)
     if outcome.trained:  # candidates that serve all problems have one cost, the run's, in every stratum
         whole = {point.step: point for point in primary[first.name]}
         for name, points in primary.items():
@@ -325,7 +330,7 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
     strata = sort_strata((name.partition("/")[2] for name in primary if name != first.name), outcome.manifest.strata)
     names = [first.name, *(f"{first.name}/{stratum}" for stratum in strata)]
     series = {name: primary[name] for name in names if name in primary}
-    return Curves(series, kept, shown, dict(training), dict(search), not recorded, problems)
+    return Curves(series, kept, shown, dict(training), dict(search), dict(diagnostics), not recorded, problems)
 
 
 def load_aggregates(outcome: Outcome, measure: Score) -> Aggregates:

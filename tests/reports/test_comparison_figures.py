@@ -1,5 +1,6 @@
 """The figures of a comparison, read back from their SVG: what is drawn, in which colour, and where."""
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from evorun.reports.comparison.notes import describe_place_of_reported
 from evorun.reports.comparison.plots import assign_styles
 from evorun.reports.comparison.tables import make_main_table
 from evorun.reports.drawing import GREY, Drawing
+from evorun.runs.results import write_results
 from evorun.runs.scores import ACCURACY, Score
 
 pytestmark = pytest.mark.usefixtures("drawn_figures")
@@ -178,6 +180,27 @@ def test_the_band_is_students_interval_over_the_seeds(sweep: Figures) -> None:
     assert not svg.find("accuracy-step-5-band")  # of one step: a mark with its bar
     assert "stroke-dasharray" in svg.style("accuracy-step-0-band-end-0")
     assert "Bands, with dashed edges too, are 95 % intervals by Student's t" in sweep.lines_note
+
+
+def test_a_methods_own_figure_that_arms_share_has_a_line_for_each(tmp_path: Path) -> None:
+    runs = [
+        _run(tmp_path, method, seed, [True, False], steps=3) for method in ("lyria", "elo", "gepa") for seed in range(3)
+    ]
+    for number, run in enumerate(runs[:6]):
+        steps = [json.loads(line) for line in (run / "steps.jsonl").read_bytes().splitlines()]
+        for step in steps:
+            own = {"alone": 1.0 + step["step"]} if number < 3 else {}
+            step["extra"] |= {"rating_spread": number + step["step"], "same": 3.0, "duels": step["step"], **own}
+        (run / "steps.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+        write_results(run, [ACCURACY], {})
+    drawn = make_figures(compare(runs)).methods
+    assert [(figure.drawing.name, figure.caption) for figure in drawn] == [("method-rating_spread", "Rating spread")]
+    svg = Svg(drawn[0].drawing)
+    assert [name for name in svg.find("method-rating_spread-\\d") if svg.style(name)] == [
+        "method-rating_spread-0",
+        "method-rating_spread-1",
+    ]
+    assert "Means over the problems that took the step. Thick lines are means over seeds" in drawn[0].note
 
 
 def test_no_leader_crosses_the_figure_to_a_line_that_ends_early(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from evorun.reports import text
 from evorun.reports.axes import TRAINING_AXES, AxisName
+from evorun.reports.comparison.arms import Point
 from evorun.reports.comparison.comparison import ComparedRuns, Panel
 from evorun.reports.comparison.evolution import (
     collect_training_lines,
@@ -24,6 +25,8 @@ from evorun.reports.comparison.plots import (
 from evorun.reports.comparison.rows import find_reported_model, make_row
 from evorun.reports.drawing import Drawing, marked_drawings
 from evorun.reports.facts import mark_origins
+from evorun.reports.method_figures import is_own
+from evorun.reports.plots import MAX_PANELS
 from evorun.runs.scores import Score
 
 _AGAINST: Mapping[AxisName, str] = {
@@ -55,6 +58,8 @@ class Figures:
     """By heading: scores during the runs."""
     lines_note: str
     """Explains the lines of the curves."""
+    methods: Sequence[CaptionedFigure]
+    """Figures of the methods' own by step."""
     trained: Sequence[CaptionedFigure]
     """Reward, KL divergence and gold score of runs that train."""
     rubrics: Sequence[CaptionedFigure]
@@ -63,7 +68,7 @@ class Figures:
     def __iter__(self) -> Iterator[Drawing]:
         """Yield all drawings."""
         curves = (figure for figures in self.curves.values() for figure in figures)
-        for figure in (*self.finals, *self.other_finals, *curves, *self.trained, *self.rubrics):
+        for figure in (*self.finals, *self.other_finals, *curves, *self.methods, *self.trained, *self.rubrics):
             yield figure.drawing
 
 
@@ -115,9 +120,33 @@ def _make_figures(comparison: ComparedRuns) -> Figures:
         [figure for figure in others if figure],
         curves,
         lines_note(panels, list(comparison.axes.values()), has_marks=has_marks),
+        [figure for panel in panels for figure in _draw_methods(comparison, panel, styles)],
         [figure for panel in panels for figure in _draw_training(comparison, panel, styles)],
         [figure for panel in panels for figure in _draw_rubrics(comparison, panel, styles)],
     )
+
+
+def _draw_methods(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Style]) -> list[CaptionedFigure]:
+    """Draw the methods' own figures by step, without those that never change or that a single arm has."""
+    on, step = f": {panel.task}" if len(comparison.tasks) > 1 else "", panel.axes["step"].label
+    drawn = [arm for arm in panel.arms if not arm.is_baseline and not arm.runs[0].outcome.trained]
+    names = dict.fromkeys(name for arm in drawn for run in arm.runs for name in run.diagnostics if is_own(name))
+    note = _join("Means over the problems that took the step", shared_lines_note(panel, f"{step}s"))
+    figures = []
+    for name in names:
+        lines = {
+            run.name: [Point(point.step, point.step, point.value, None) for point in points if point.value is not None]
+            for arm in drawn
+            for run in arm.runs
+            if (points := run.diagnostics.get(name))
+        }
+        having = sum(any(run.name in lines for run in arm.runs) for arm in drawn)
+        if having < 2 or all(len({point.value for point in line}) < 2 for line in lines.values()):
+            continue
+        stem, words = _name_figure(comparison, panel, f"method-{text.file_stem(name)}"), text.words(name)
+        drawing = draw_lines_over_seeds(panel, lines, styles, stem, (step, words), (None, None))
+        figures.append((f"{text.sentence(words)}{on}", note, drawing))
+    return _keep_drawn(figures[:MAX_PANELS])
 
 
 def _draw_training(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Style]) -> list[CaptionedFigure]:

@@ -63,6 +63,8 @@ class Run:
     """Scores by name, over all strata, in step order."""
     training: Mapping[str, Sequence[MetricPoint]]
     """Figures of training steps by name."""
+    diagnostics: Mapping[str, Sequence[MetricPoint]]
+    """What its steps report of themselves, by name."""
     problems_per_cost: int
     """Number of problems over which the costs of curves are means."""
     cost: Mapping[str, Cost]
@@ -221,6 +223,7 @@ def _load_run(parts: Mapping[str, str], outcome: Outcome) -> Run:
         stratum_by_problem={record.problem: record.stratum for record in problems},
         curves={declared: curves.series.get(declared, []), **curves.scores},
         training=curves.training,
+        diagnostics=curves.diagnostics,
         problems_per_cost=curves.problems,
         cost=_average_cost(outcome),
         # no paper measured a model that answers at random
