@@ -14,12 +14,15 @@ from evorun_process import evorun_here
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), "expected: evorun new task|method NAME [kind=score|duels]; got: nothing"),
-        (("task",), "expected: evorun new task|method NAME [kind=score|duels]; got: task"),
-        (("engine", "mine"), "expected: evorun new task|method NAME [kind=score|duels]; got: engine mine"),
+        ((), "expected: evorun new task|method NAME [kind=score|duels|dataset]; got: nothing"),
+        (("task",), "expected: evorun new task|method NAME [kind=score|duels|dataset]; got: task"),
+        (("engine", "mine"), "expected: evorun new task|method NAME [kind=score|duels|dataset]; got: engine mine"),
         (("task", "mine", "yours"), "yours: expected kind=score, or nothing, after the name of a task"),
         (("task", "mine", "kind=duels"), "kind=duels: expected kind=score, or nothing, after the name of a task"),
-        (("method", "mine", "kind=duel"), "kind=duel: expected kind=duels, or nothing, after the name of a method"),
+        (
+            ("method", "mine", "kind=duel"),
+            "kind=duel: expected kind=duels or kind=dataset, or nothing, after the name of a method",
+        ),
         (("task", "my-task"), "my-task: expected a name in lower-case letters, digits and underscores"),
         (("method", "../mine"), "../mine: expected a name in lower-case letters, digits and underscores"),
         (("method", "Mine"), "Mine: expected a name in lower-case letters, digits and underscores"),
@@ -50,7 +53,7 @@ def test_an_editable_install_needs_hatchling_alone(tmp_path: Path, monkeypatch: 
 
 
 def test_the_shell_completes_its_kinds() -> None:
-    assert complete("evorun new ") == ["kind=duels", "kind=score", "method", "task"]
+    assert complete("evorun new ") == ["kind=dataset", "kind=duels", "kind=score", "method", "task"]
 
 
 def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:

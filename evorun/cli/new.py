@@ -18,8 +18,16 @@ from evorun.runs.terminal import Terminal
 OPTIONS: Mapping[str, tuple[Kind, str]] = {
     "kind=score": ("task", "task_score"),
     "kind=duels": ("method", "method_duels"),
+    "kind=dataset": ("method", "method_dataset"),
 }
 """Of each option the kind of package, and the folder of templates that replace some of that kind's."""
+
+_OFFERS: Mapping[str, str] = {
+    "kind=score": "a score and no right and wrong",
+    "kind=duels": "duels before a judge",
+    "kind=dataset": "a search for a system prompt that serves all problems",
+}
+"""What a package with each option has, in words."""
 
 _IN_FILE_NAMES = "NAME"
 """Stands for the package's name in the names of template files."""
@@ -36,9 +44,9 @@ def new_package(arguments: Sequence[str], console: Terminal) -> None:
     option = arguments[2] if len(arguments) == 3 else None
     if kind is None or len(arguments) not in (2, 3):
         raise ConfigError(f"expected: {USAGES['new'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
-    offered = next(option for option, (of, _) in OPTIONS.items() if of == kind)
-    if option not in (None, offered):
-        raise ConfigError(f"{option}: expected {offered}, or nothing, after the name of a {kind}")
+    offered = [option for option, (of, _) in OPTIONS.items() if of == kind]
+    if option is not None and option not in offered:
+        raise ConfigError(f"{option}: expected {' or '.join(offered)}, or nothing, after the name of a {kind}")
     name = arguments[1]
     _check_name(kind, name)
     folder = Path(name)
@@ -61,8 +69,9 @@ def new_package(arguments: Sequence[str], console: Terminal) -> None:
     except OSError as error:
         raise ConfigError(f"{name}: cannot write the package: {error}; choose another working folder") from error
     if option is None:
-        other = "a score and no right and wrong" if kind == "task" else "duels before a judge"
-        console.print(f"to have {other} instead, remove it: evorun new {kind} {name} {offered}", soft_wrap=True)
+        for other in offered:
+            command = f"evorun new {kind} {name} {other}"
+            console.print(f"to have {_OFFERS[other]} instead, remove it: {command}", soft_wrap=True)
     console.print(f"next: cd {name} && python -m pip install --editable . && python -m pytest", soft_wrap=True)
 
 
