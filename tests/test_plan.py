@@ -16,7 +16,7 @@ import pytest
 from building import simulated_run, task_config
 from evorun.cli import planning
 from evorun.cli.composed_jobs import compose_jobs
-from evorun.errors import ConfigError, DataError
+from evorun.errors import ConfigError, DataError, EngineError
 from evorun.models.config import ModelConfig
 from evorun.models.devices import read_inventory
 from evorun.reports.text import dollars
@@ -200,6 +200,34 @@ def test_what_is_too_dear_or_cannot_be_planned_is_refused_in_a_line(words: tuple
     with pytest.raises(ConfigError, match=line) as error:
         planning.plan(["method=zero_shot", *SMALL, *words], Terminal())
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        ("a b/c", "expected a folder with weights, or a hub id as OWNER/NAME"),
+        ("a/b/c/d", "expected a folder with weights, or a hub id as OWNER/NAME"),
+        ("./empty", "expected config.json in .*empty, found none"),
+        ("./broken", "expected a JSON object in .*broken/config.json, it cannot be read"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["vllm", "transformers"])
+def test_a_model_that_cannot_be_one_is_an_error_of_a_line(tmp_path: Path, model: str, line: str, engine: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("[1, 2]")
+    with pytest.raises(EngineError, match=rf"^model '.*{re.escape(model.removeprefix('./'))}': {line}[^\n]*$"):
+        make_plan(
+            compose_jobs(["method=zero_shot", *SMALL, "model=local", f"model.id='{model}'", f"engine={engine}"]),
+            tmp_path,
+        )
+
+
+def test_a_folder_that_may_be_elsewhere_is_a_note(tmp_path: Path) -> None:
+    words = ["method=zero_shot", *SMALL, "model=local", "model.id=/none", "engine=vllm"]
+    made = make_plan(compose_jobs(words), tmp_path)
+    assert "Model local: no folder /none is here; its runs will need one with weights." in made.notes
+    assert made.hours is None
 
 
 def test_a_run_that_is_too_dear_does_not_begin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

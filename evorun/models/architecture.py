@@ -200,8 +200,12 @@ def _read_folder(model: str) -> dict[str, Any] | None:
     file: Any = Path(model) / "config.json"
     if not file.is_file():
         from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub.errors import HFValidationError
 
-        file = try_to_load_from_cache(model, "config.json") if model.count("/") == 1 else None
+        try:
+            file = try_to_load_from_cache(model, "config.json") if model.count("/") == 1 else None
+        except HFValidationError:  # whoever loads the model says what its id lacks
+            return None
     if not isinstance(file, str | Path):
         return None
     return _read_file(Path(file))

@@ -70,21 +70,43 @@ def require_source() -> None:
 def resolve(model: ModelConfig) -> str:
     """Return the argument for `from_pretrained`: the embedded model's folder, a local folder, or a hub id.
 
-    Raises EngineError if `model.id` looks like a path but is no folder, or if it needs a hub that does not answer.
+    Raises EngineError for a model of none of these, or one that needs a hub that does not answer.
     """
     if model.embedded:
         return str(ensure())
-    path = Path(model.id).expanduser()
-    if path.is_dir():
-        return str(path)
-    if model.id.startswith(("/", ".", "~")):
-        raise EngineError(f"model '{model.id}': expected a folder with weights, found none; give a folder or a hub id")
+    if (folder := find_folder(model.id)) is not None:
+        return str(folder)
     if (reason := _explain_unreachable(model.id)) is not None:
         raise EngineError(
             f"model '{model.id}': {reason}; go online, set HF_ENDPOINT to a mirror, or give a folder with its weights: "
             "model=local model.id=FOLDER"
         )
     return model.id
+
+
+def find_folder(model: str) -> Path | None:
+    """Return the folder that a model's id names; None for a hub's id. Raises EngineError for an id that is neither."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # in its __init__, not its __all__
+
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return folder
+    if is_path(model):
+        raise EngineError(f"model '{model}': expected a folder with weights, found none; give a folder or a hub id")
+    try:
+        validate_repo_id(model)
+    except HFValidationError as error:
+        raise EngineError(
+            f"model '{model}': expected a folder with weights, or a hub id as OWNER/NAME of letters, digits, '-', '_' "
+            "and '.'"
+        ) from error
+    return None
+
+
+def is_path(model: str) -> bool:
+    """Tell whether a model's id can only be a path."""
+    return model.startswith(("/", ".", "~"))
 
 
 def _gguf_file() -> Path:
@@ -131,11 +153,8 @@ def _explain_unreachable(model: str) -> str | None:
     """
     from huggingface_hub import constants, get_session, try_to_load_from_cache
 
-    try:
-        # If one of the model's files is in the cache, the client also finds the others there, without the hub.
-        cached = try_to_load_from_cache(model, "config.json") is not None
-    except ValueError:
-        return None  # an invalid id: the client reports it without asking the hub
+    # If one of the model's files is in the cache, the client also finds the others there, without the hub.
+    cached = try_to_load_from_cache(model, "config.json") is not None
     if cached or constants.HF_HUB_OFFLINE:
         return None
     try:

@@ -6,7 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from evorun.errors import EngineError
+import msgspec
+
+from evorun.errors import EngineError, first_line
 from evorun.models import embedded
 from evorun.models.config import ModelConfig
 
@@ -30,14 +32,29 @@ def require_weights(model: ModelConfig) -> None:
     if model.embedded:
         embedded.require_source()
         return
+    require_config(model)
     path = Path(embedded.resolve(model))
-    if path.is_dir() and not (path / "config.json").is_file():
-        raise EngineError(f"model '{model.id}': expected config.json in {path}, found none; give a model's folder")
     if path.is_dir() and not any(file.suffix in WEIGHT_SUFFIXES for file in path.iterdir()):
         raise EngineError(
             f"model '{model.id}': expected weights ({', '.join('*' + s for s in WEIGHT_SUFFIXES)}) in {path}, found "
             "none; download the model again"
         )
+
+
+def require_config(model: ModelConfig) -> None:
+    """Check that a model's id is a hub's, or a folder with a readable config.json. Raises EngineError with one line."""
+    if (folder := embedded.find_folder(model.id)) is None:
+        return
+    file = folder / "config.json"
+    if not file.is_file():
+        raise EngineError(f"model '{model.id}': expected config.json in {folder}, found none; give a model's folder")
+    try:
+        msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise EngineError(
+            f"model '{model.id}': expected a JSON object in {file}, it cannot be read ({first_line(error)}); download "
+            "the model again"
+        ) from error
 
 
 @lru_cache(maxsize=2)

@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from evorun.errors import ConfigError, DataError
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.models.devices import Gpu
+from evorun.models.embedded import is_path
+from evorun.models.requirements import require_config
 from evorun.runner.call_counts import Part, count_tuning_calls, measure_conversations
 from evorun.runner.estimates import (
     ESTIMATED,
@@ -182,8 +184,13 @@ def _without_seed(config: Mapping[str, Any]) -> str:
     return repr({key: value for key, value in config.items() if key != "seed"})
 
 
-def _require_weights(config: RunConfig) -> None:
-    """Raise ConfigError for a model behind an API on an engine that loads weights: its price would seem to be none."""
+def _require_weights(config: RunConfig) -> list[str]:
+    """Return notes on folders of models that are not here, but may be where the runs will be.
+
+    Raises ConfigError for a model behind an API on an engine that loads weights: its price would seem to be none.
+    Raises EngineError for one whose id or config.json is broken.
+    """
+    notes = []
     own = {"": ServedModel(config.model, config.engine)}
     for role, (model, engine) in {**own, **config.others}.items():
         if model.api and not engine.billed and engine.renders_prompts(model, trains=False):
@@ -193,6 +200,12 @@ def _require_weights(config: RunConfig) -> None:
                 f"{role or 'model'}={model.name}: a vendor serves it, and has not published weights that {key}="
                 f"{engine.name} could load; did you mean {key}=openai or {key}=server?"
             )
+        if engine.loads_weights and not model.embedded and not model.api:
+            if is_path(model.id) and not Path(model.id).expanduser().exists():
+                notes.append(f"Model {model.name}: no folder {model.id} is here; its runs will need one with weights.")
+            else:
+                require_config(model)
+    return notes
 
 
 class _Planner:
@@ -300,7 +313,7 @@ class _Planner:
 
     def _check(self, raw: Mapping[str, Any]) -> RunConfig:
         config = check(raw)
-        _require_weights(config)
+        self.notes |= dict.fromkeys(_require_weights(config))
         self.configs.append(config)
         return config
 
