@@ -13,6 +13,7 @@ from evorun.runs.journal_reader import JournalReader, decode_result, make_damage
 from evorun.runs.manifest import Status
 from evorun.runs.schema import Metric
 from evorun.runs.studies import Opinions, RejudgedFigure, find_rejudgings, load_figures
+from evorun.runs.tool_answers import TOOLS, ToolAnswer, count_tool_calls
 
 
 class OfCall(msgspec.Struct, frozen=True):
@@ -43,6 +44,8 @@ class CallRow(OfCall, frozen=True, kw_only=True):
     """The reason for which its first completion ended; null without a completion."""
     error: str | None
     """Why the engine refused the request; null where it answered."""
+    tool_calls: int
+    """Calls of the task's tools in its answer that were carried out."""
 
 
 class CompletionRow(OfCall, frozen=True, kw_only=True):
@@ -86,6 +89,8 @@ class CostRow(msgspec.Struct, frozen=True):
     """Prompt tokens that the vendor had in its cache, among `prompt_tokens`."""
     price: float | None
     """Price of the tokens in dollars; null where no vendor bills them, or the price is unknown."""
+    tool_calls: int
+    """Calls of the task's tools that the role's turns made and got an answer to; they are no model calls."""
 
 
 class RejudgedRow(RejudgedFigure, frozen=True, kw_only=True):
@@ -122,6 +127,8 @@ class RunRow(msgspec.Struct, frozen=True):
     """Model calls, without those of a gold judge."""
     prompt_tokens: int | None
     completion_tokens: int | None
+    tool_calls: int | None
+    """Calls of the task's tools; they are no model calls."""
     price: float | None
     """Price of tokens and GPUs in dollars; null where a part is unknown, or there is none."""
     seconds: float | None
@@ -169,9 +176,21 @@ def _find_calls(reader: JournalReader) -> Iterator[tuple[int, OfCall, _Tokens, f
         yield number, call, tokens, seconds, decode_result(reader.result(number), _Answer, key, reader.path)
 
 
+def _find_tool_calls(reader: JournalReader) -> Iterator[tuple[str, int]]:
+    """Yield the key of each model call whose turn used tools, and the number of tool calls."""
+    for number, (key, _) in enumerate(reader.index()):
+        parts = key.rsplit("|", 3)
+        if len(parts) < 4 or not parts[1].endswith(TOOLS):
+            continue
+        answers = decode_result(reader.result(number), list[ToolAnswer], key, reader.path)
+        parts[1] = parts[1].removesuffix(TOOLS)
+        yield "|".join(parts), count_tool_calls(answers)
+
+
 def read_calls(run_dir: Path) -> Iterator[CallRow]:
     """Yield a run's model calls in the order of recording. Raises RunDirectoryError or JournalError."""
     with closing(open_journal(run_dir / JOURNAL)) as reader:
+        tool_calls = dict(_find_tool_calls(reader))
         for _, call, tokens, seconds, answer in _find_calls(reader):
             yield CallRow(
                 **asdict(call),
@@ -181,6 +200,7 @@ def read_calls(run_dir: Path) -> Iterator[CallRow]:
                 completions=len(answer.completions),
                 finish_reason=answer.completions[0].finish_reason if answer.completions else None,
                 error=answer.error,
+                tool_calls=tool_calls.get(call.call, 0),
             )
 
 

@@ -211,7 +211,7 @@ class Run(Frames):
         for role, cost in self.figures.cost.items():
             yield CostRow(
                 *(role, cost.calls, cost.prompt_tokens, cost.completion_tokens, cost.seconds),
-                *(cost.cached_tokens, cost.price),
+                *(cost.cached_tokens, cost.price, cost.tool_calls),
             )
 
     def _make_row(self) -> RunRow:
@@ -230,6 +230,7 @@ class Run(Frames):
             calls=total.calls if total else None,
             prompt_tokens=total.prompt_tokens if total else None,
             completion_tokens=total.completion_tokens if total else None,
+            tool_calls=total.tool_calls if total else None,
             price=price_run(manifest, total.price if total else None),
             seconds=manifest.seconds,
             error=manifest.error,

@@ -37,6 +37,7 @@ def status_table(jobs: Sequence[JobStatus], title: str) -> Table:
         (words(names[0]) if len(names) == 1 else "score", [_score(job, named=len(names) > 1) for job in jobs]),
         ("95 % interval", [_interval(job) for job in jobs]),
         ("calls", [_cost(job.calls) for job in jobs]),
+        ("tool calls", [_cost(job.tool_calls or None) for job in jobs]),
         ("tokens", [_cost(job.tokens) for job in jobs]),
         ("price", ["unknown" if job.price_unknown else _price(job.price) for job in jobs]),
         ("GPU s", ["" if job.gpu_seconds is None else count(job.gpu_seconds) for job in jobs]),
@@ -96,7 +97,8 @@ def describe_resume(folder: str, jobs: Sequence[JobStatus]) -> str:
 
 def status_line(job: JobStatus) -> str:
     """Return the state of a job in a line."""
-    cost = [f"{number:,} {unit}" for number, unit in ((job.calls, "calls"), (job.tokens, "tokens")) if number]
+    spent = ((job.calls, "calls"), (job.tool_calls, "tool calls"), (job.tokens, "tokens"))
+    cost = [f"{number:,} {unit}" for number, unit in spent if number]
     return ", ".join([f"{job.name}: {job.state}", *_progress(job), *cost, *(f"{left} left" for left in _left(job))])
 
 

@@ -182,11 +182,13 @@ def make_cost_table(outcome: Outcome) -> Table:
         took.append(f"prices of {outcome.price_date}")
     cached = any(spent.cached_tokens for spent in outcome.cost.values())
     trained = any(spent.trained_tokens for spent in outcome.cost.values())
+    has_tools = any(spent.tool_calls for spent in outcome.cost.values())
     rates, models = outcome.manifest.prices, outcome.manifest.answered_by
     columns = [
         *word_columns("role", format=text.role_words),
         *(word_columns("model") if models else []),
-        *figure_columns("calls", "prompt tokens", *(["of them cached"] if cached else []), format=text.count),
+        *figure_columns("calls", *(["tool calls"] if has_tools else []), format=text.count),
+        *figure_columns("prompt tokens", *(["of them cached"] if cached else []), format=text.count),
         *figure_columns("completion tokens", *(["trained tokens"] if trained else []), format=text.count),
         *(figure_columns("price", format=text.dollars) if rates else []),
         *figure_columns("model time,\nsummed over calls", format=text.duration),
@@ -195,6 +197,7 @@ def make_cost_table(outcome: Outcome) -> Table:
         "role",
         *(["model"] if models else []),
         "calls",
+        *(["tool_calls"] if has_tools else []),
         "prompt_tokens",
         *(["cached_tokens"] if cached else []),
         "completion_tokens",
@@ -206,7 +209,8 @@ def make_cost_table(outcome: Outcome) -> Table:
         price: list[Cell] = [_price_cell(rates, role, spent)] if rates else []
         model: list[Cell] = [None if role == "total" else models.get(role, models[POLICY])] if models else []
         of_training: list[Cell] = [spent.trained_tokens or None] if trained else []
-        return (role, *model, spent.calls, *of_prompt, spent.completion_tokens, *of_training, *price, spent.seconds)
+        calls: list[Cell] = [spent.calls, *([spent.tool_calls or None] if has_tools else [])]
+        return (role, *model, *calls, *of_prompt, spent.completion_tokens, *of_training, *price, spent.seconds)
 
     return Table(
         columns,

@@ -243,6 +243,10 @@ class Calls:
         for reply in replies:
             self._meter.charge(role, reply)
 
+    def charge_tools(self, role: str, calls: int) -> None:
+        """Count tool calls of a role's turns."""
+        self._meter.charge_tools(role, calls)
+
     async def remember(
         self,
         step: int,

@@ -18,8 +18,11 @@ from evorun.rollouts.replies import read_reply
 from evorun.rollouts.rewards import Reward, Rewards
 from evorun.runs.candidates import CandidateId, Response
 from evorun.runs.schema import RolloutRecord
+from evorun.runs.tool_answers import TOOLS, ToolAnswer, count_tool_calls
 from evorun.tasks.base import Problem, Prompt, Task
 from evorun.tasks.capabilities import HasEpisodes, HasTools
+from evorun.tasks.thinking import without_thinking
+from evorun.tasks.tool_calls import read_calls
 from evorun.training.wire import Row, TokenAdvantages
 
 NO_REWARD = Reward(None)
@@ -47,6 +50,8 @@ class Episode(NamedTuple):
     """Index of the episode in its step."""
     call: str
     """Key of the last turn's call, in the journal."""
+    tool_calls: int = 0
+    """Tool calls of its turns that got an answer."""
 
     @property
     def replies(self) -> list[Reply]:
@@ -249,11 +254,12 @@ class Rollouts:
         """Charge the calls of a step's episodes and of their rewards, in the episodes' order (`Calls.charge`)."""
         for episode in episodes:
             self.calls.charge(self.role, episode.replies)
+            self.calls.charge_tools(self.role, episode.tool_calls)
             if self.rewards is not None:
                 self.rewards.charge(step, episode.number)
 
     async def _play(self, step: int, index: int, attempt: int, asked: Asked, sampling: Sampling) -> Episode:
-        prompt, turns, seen = asked.prompt, list[Reply | Message](), None
+        prompt, turns, seen, tool_calls = asked.prompt, list[Reply | Message](), None, 0
         if self.learned:
             prompt = msgspec.structs.replace(prompt, json_schema=None)
         max_turns = max_turns_on(self.task, asked.problem)
@@ -272,9 +278,11 @@ class Rollouts:
             said = Message(role="assistant", content=reply.completions[0].text)
             ended = reply.error is not None or reply.completions[0].finish_reason == "low_confidence"
             last = ended or turn + 1 == (attempt + 1) * max_turns
-            answer = None if last else await self._answer(step, index, turn, asked.problem, said, turns)
-            if answer is None:
+            answers = [] if last else await self._answer(step, index, turn, asked.problem, said, turns)
+            if not answers:
                 break
+            tool_calls += count_tool_calls(answers)
+            answer = Message(role="tool", content=answers[0].content)
             turns.append(answer)
             prompt = msgspec.structs.replace(prompt, messages=(*prompt.messages, said, answer))
             # Tokens, not text: encoding a completion's text again may differ from the drawn tokens.
@@ -290,17 +298,18 @@ class Rollouts:
             reward = self.rewards.overflow
         elif self.rewards is not None and reply.error is None:
             reward = await self.rewards.reward(step, index, asked.problem, response)
-        return Episode(asked, tuple(turns), response, reward, index, self.calls.key(step, self.role, index, turn))
+        key = self.calls.key(step, self.role, index, turn)
+        return Episode(asked, tuple(turns), response, reward, index, key, tool_calls)
 
     async def _answer(
         self, step: int, index: int, turn: int, problem: Problem, said: Message, turns: Sequence[Reply | Message]
-    ) -> Message | None:
-        """Return the tools' answer; None when none was used. A failing tool answers with its error."""
+    ) -> list[ToolAnswer]:
+        """Return the tools' answer; an empty list when none was used. A failing tool answers with its error."""
         task = self.task
         if not isinstance(task, HasTools):
-            return None
+            return []
 
-        async def compute() -> list[Message]:
+        async def compute() -> list[ToolAnswer]:
             try:
                 if isinstance(task, HasEpisodes):
                     answer = await task.answer_episode(problem, _model_turns(turns), self.calls.tools)
@@ -312,13 +321,14 @@ class Rollouts:
                 answer = Message(role="tool", content=f"error: {type(error).__name__}: {error}")
             if answer is None:
                 return []
-            return [Message(role="tool", content=answer["content"].encode(errors="replace").decode())]
+            # Tasks with a form of their own for calls answer one per turn.
+            calls = max(1, len(read_calls(without_thinking(said["content"]))))
+            return [ToolAnswer("tool", answer["content"].encode(errors="replace").decode(), calls)]
 
         about = (problem.id, said["content"])
-        found = await self.calls.remember(
-            step, f"{self.role}-tools", about, compute, list[Message], index=index, attempt=turn
+        return await self.calls.remember(
+            step, f"{self.role}{TOOLS}", about, compute, list[ToolAnswer], index=index, attempt=turn
         )
-        return found[0] if found else None
 
 
 def _model_turns(turns: Sequence[Reply | Message]) -> list[str]:

@@ -18,7 +18,7 @@ from evorun.runs.archive import Archive
 from evorun.runs.budget import Meter, allot, allot_usage, make_run_meter, redistribute_calls, sum_usages
 from evorun.runs.candidates import SHARED, Candidate, Response, Step
 from evorun.runs.directory import ROLLOUTS, TRAINING, RunDirectory
-from evorun.runs.effects import JournaledModel
+from evorun.runs.effects import JournaledModel, remember_counted
 from evorun.runs.progress import Progress
 from evorun.runs.roles import GENERATE
 from evorun.runs.schema import Spent, TrainingRecord
@@ -178,7 +178,7 @@ class Driver:
             meter=meter,
             models=self.models,
             roles=self._roles(),
-            remember=self.directory.journal.remember,
+            remember=partial(remember_counted, self.directory.journal, self.progress.traffic),
             tools=MethodTools(self.tools),
             archive=self._archive,
         )
@@ -193,7 +193,7 @@ class Driver:
             meter=meter,
             models=self.models,
             roles=self._roles(),
-            remember=self.directory.journal.remember,
+            remember=partial(remember_counted, self.directory.journal, self.progress.traffic),
             tools=MethodTools(self.tools),
         )
         training = None

@@ -58,6 +58,7 @@ from evorun.runs.directory import (
     name_changed_plugins,
     new_manifest,
 )
+from evorun.runs.effects import Traffic
 from evorun.runs.formats import name_step
 from evorun.runs.live import PROGRESS
 from evorun.runs.manifest import Manifest, Origin, Provenance, SandboxInRun
@@ -292,9 +293,17 @@ async def _run(
     log.info("%s; %s", progress.title, progress.fields())
     traffic = effects.traffic
     if traffic.replayed and directory.manifest is not None and directory.manifest.resumes:
-        replayed = f"{traffic.replayed:,} calls came from the journal"
         about = f"{display(directory.path)}: " if of_sweep else ""
-        console.print(f"{about}{replayed}, {traffic.calls:,} are new", soft_wrap=True)
+        console.print(f"{about}{_describe_replayed(traffic)}", soft_wrap=True)
+
+
+def _describe_replayed(traffic: Traffic) -> str:
+    if not (traffic.tool_calls or traffic.replayed_tool_calls):
+        return f"{traffic.replayed:,} calls came from the journal, {traffic.calls:,} are new"
+    return (
+        f"{traffic.replayed:,} calls and {traffic.replayed_tool_calls:,} tool calls came from the journal, "
+        f"{traffic.calls:,} and {traffic.tool_calls:,} are new"
+    )
 
 
 def _about(directory: RunDirectory) -> dict[str, str]:

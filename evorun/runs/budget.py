@@ -68,6 +68,8 @@ class Usage(msgspec.Struct):
     """Calls whose request the engine refused; among the calls."""
     cached_tokens: int = 0
     """Prompt tokens that the vendor had in its cache; among the prompt tokens."""
+    tool_calls: int = 0
+    """Calls of the task's tools, which are no model calls and have no limit."""
 
     @property
     def tokens(self) -> int:
@@ -82,6 +84,7 @@ class Usage(msgspec.Struct):
         self.seconds += other.seconds
         self.refused += other.refused
         self.cached_tokens += other.cached_tokens
+        self.tool_calls += other.tool_calls
         self.add_wasted(other.wasted)
 
     def add_wasted(self, wasted: Mapping[str, Wasted]) -> None:
@@ -96,6 +99,7 @@ class Usage(msgspec.Struct):
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
             "cached_tokens": self.cached_tokens,
+            "tool_calls": self.tool_calls,
         }
 
 
@@ -230,6 +234,12 @@ class Meter:
         if self.parent is not None:
             self.parent.charge(role, reply)
 
+    def charge_tools(self, role: str, calls: int) -> None:
+        """Count tool calls of a role's turns."""
+        self.by_role.setdefault(role, Usage()).tool_calls += calls
+        if self.parent is not None:
+            self.parent.charge_tools(role, calls)
+
     @property
     def calls_left(self) -> int | None:
         """Calls that the limit still allows; None without a limit on calls."""
@@ -320,6 +330,7 @@ def allot_usage(usage: Usage, problems: int, index: int) -> Usage:
         prompt_tokens=allot(usage.prompt_tokens, problems, index),
         completion_tokens=allot(usage.completion_tokens, problems, index),
         cached_tokens=allot(usage.cached_tokens, problems, index),
+        tool_calls=allot(usage.tool_calls, problems, index),
     )
 
 

@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from evorun.errors import EngineError
 from evorun.models.base import CONTROL, LanguageModel, Reply, Request, Trained, cut_long_texts, round_logprobs
@@ -17,6 +18,9 @@ from evorun.runs.journal_file import Effect
 from evorun.runs.replay import RecordedRun
 from evorun.runs.sequential import SequentialTokens
 from evorun.runs.stopwatch import Stopwatch
+from evorun.runs.tool_answers import TOOLS, ToolAnswer, count_tool_calls
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -27,6 +31,8 @@ class Traffic:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     replayed: int = 0
+    tool_calls: int = 0
+    replayed_tool_calls: int = 0
     cost: defaultdict[str, Usage] = field(default_factory=lambda: defaultdict(Usage))
     """By role, with those of recorded answers: the run's cost so far, once it has asked for all of them again."""
     in_flight: Counter[str] = field(default_factory=Counter)
@@ -52,6 +58,14 @@ class Traffic:
         self.replayed += 1
         self._add_cost(key, reply)
 
+    def count_tools(self, key: str, calls: int, *, replayed: bool) -> None:
+        """Count the tool calls under a key. replayed: this run's journal held what the tools said."""
+        if replayed:
+            self.replayed_tool_calls += calls
+        else:
+            self.tool_calls += calls
+        self.cost[read_role(key).removesuffix(TOOLS)].tool_calls += calls
+
     def _add_cost(self, key: str, reply: Reply) -> None:
         spent = self.cost[read_role(key)]
         spent.calls += 1
@@ -63,6 +77,17 @@ class Traffic:
 def read_role(key: str) -> str:
     """Return the role of the call under a key (`problem|step|role|index|attempt`, say)."""
     return key.rsplit("|", 3)[1] if key.count("|") > 2 else key
+
+
+async def remember_counted(
+    journal: Journal, traffic: Traffic, key: str, inputs: bytes, compute: Callable[[], Awaitable[T]], kind: type[T]
+) -> T:
+    """Return an effect's result as `Journal.remember` does, and count the tool calls of one of tools."""
+    replayed = key in journal
+    result = await journal.remember(key, inputs, compute, kind)
+    if isinstance(result, list) and kind == list[ToolAnswer]:
+        traffic.count_tools(key, count_tool_calls(result), replayed=replayed)
+    return result
 
 
 MAX_INITIAL_REFUSALS = 20

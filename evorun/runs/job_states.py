@@ -79,6 +79,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Model calls, without those of a gold judge; of a job that is not done, those so far."""
     tokens: int | None = None
     """Prompt and completion tokens of these calls."""
+    tool_calls: int | None = None
+    """Calls of the task's tools so far; they are no model calls."""
     price: float | None = None
     """Price in dollars of its tokens and GPUs so far; null where it is unknown, or there is none."""
     price_unknown: bool = False
@@ -196,7 +198,7 @@ def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
     recording = find_recording(manifest.config)
     primary = manifest.scores[0] if manifest.scores else ACCURACY
     metric = Metric(None, None, 0) if results is None else results.metrics.get(primary.name, Metric(None, None, 0))
-    calls, tokens, of_tokens = _cost(run, manifest.prices, results, live)
+    calls, tokens, tool_calls, of_tokens = _cost(run, manifest.prices, results, live)
     if live is not None and manifest.status == "running":  # the manifest has the seconds of earlier processes
         manifest.seconds = (manifest.seconds or 0.0) + live.seconds
     price = price_run(manifest, of_tokens)
@@ -218,6 +220,7 @@ def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
         ci95=metric.ci95,
         calls=calls,
         tokens=tokens,
+        tool_calls=tool_calls,
         price=price,
         price_unknown=bool(manifest.prices) and price is None,
         gpu_seconds=gpu_seconds(manifest),
@@ -279,17 +282,18 @@ def _progress(
 
 def _cost(
     run: Path, rates: Rates, results: Results | None, live: ProgressRecord | None
-) -> tuple[int | None, int | None, float | None]:
-    """Return calls and tokens, without those of a gold judge, and the price of these tokens in dollars."""
+) -> tuple[int | None, int | None, int | None, float | None]:
+    """Return calls, tokens and tool calls, without those of a gold judge, and the price of these tokens in dollars."""
     if results is not None:
         total = results.cost.get("total")
-        return (0, 0, None) if total is None else (total.calls, total.tokens, total.price)
+        return (0, 0, 0, None) if total is None else (total.calls, total.tokens, total.tool_calls, total.price)
     if live is not None and live.cost:
         spent = {role: cost for role, cost in live.cost.items() if role != GOLD}
-        calls, tokens = (sum(getattr(cost, unit) for cost in spent.values()) for unit in ("calls", "tokens"))
-        return calls, tokens, to_dollars(price_calls(rates, spent))
+        units = ("calls", "tokens", "tool_calls")
+        calls, tokens, tool_calls = (sum(getattr(cost, unit) for cost in spent.values()) for unit in units)
+        return calls, tokens, tool_calls, to_dollars(price_calls(rates, spent))
     last = _last_training(run)
-    return (None, None, None) if last is None else (last.calls, last.tokens, None)
+    return (None, None, None, None) if last is None else (last.calls, last.tokens, None, None)
 
 
 def _last_training(run: Path) -> TrainingRecord | None:

@@ -272,6 +272,8 @@ class Progress:
             "elapsed": format_clock(seconds),
             "left": MISSING if left is None else format_clock(left),
         }
+        if tool_calls := sum(cost.tool_calls for cost in costs):
+            shown["tool calls"] = f"{tool_calls:,}"
         if self._training:
             shown["training"] = self._training
         if traffic.replayed:

@@ -47,7 +47,7 @@ OVERLONG, SHORTENED, UNSURE = RARE_COUNTS = ("overlong_texts", "shortened_texts"
 """Counts that results name only where they are not 0: most engines honour `max_tokens`, and most tasks show whole
 texts."""
 
-SPENT = ("calls", "prompt_tokens", "completion_tokens", "cached_tokens")
+SPENT = ("calls", "prompt_tokens", "completion_tokens", "cached_tokens", "tool_calls")
 SAVED = ("saved_calls", "saved_tokens")
 """Step diagnostics of methods that end calls early, summed over the run likewise."""
 REPEATS = "duplicates"
@@ -320,7 +320,7 @@ def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, floa
     usages: dict[str, Usage] = defaultdict(Usage)
     for cost in last.values():
         for role, spent in cost.items():
-            usage = Usage(spent.calls, spent.prompt_tokens, spent.completion_tokens, cached_tokens=spent.cached_tokens)
+            usage = Usage(**{name: getattr(spent, name) for name in SPENT})
             usages[role].add(usage)
             usages["total"].add(usage)
     # the driver's clock reaches the disk only when the run ends; 0 s would be wrong

@@ -28,7 +28,7 @@ class ProblemRecord(msgspec.Struct, frozen=True):
         refuse_depth(self.data)
 
 
-# Omits defaults: of most runs no token is cached, and no role has a price.
+# Omits defaults: of most runs no token is cached, no task has a tool, and no role has a price.
 class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
     """The cost of model calls in calls and tokens, which, unlike seconds, are equal on every repetition."""
 
@@ -37,6 +37,8 @@ class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
     completion_tokens: int
     cached_tokens: int = 0
     """Prompt tokens that the vendor had in its cache, among `prompt_tokens`; left out where there are none."""
+    tool_calls: int = 0
+    """Calls of the task's tools that the model's turns made and got an answer to; left out where there are none."""
 
     @property
     def tokens(self) -> int:

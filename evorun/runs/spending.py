@@ -10,6 +10,7 @@ import msgspec
 
 from evorun.runs.budget import Usage
 from evorun.runs.journal_reader import decode_result, open_journal
+from evorun.runs.tool_answers import TOOLS, ToolAnswer, count_tool_calls
 
 GOLD = "gold"
 """The role of the model that grades, and of its calls: no part of a method, so no total includes them."""
@@ -42,12 +43,15 @@ def read_spending(journal: Path) -> Spending:
     with closing(open_journal(journal)) as reader:
         for number, (key, _) in enumerate(reader.index()):
             token_counts, seconds = reader.spent(number)
+            role = key.rsplit("|", 3)[1] if key.count("|") > 2 else ""
+            if token_counts is None and role.endswith(TOOLS):
+                answers = decode_result(reader.result(number), list[ToolAnswer], key, journal)
+                by_role[role.removesuffix(TOOLS)].tool_calls += count_tool_calls(answers)
             # programs, rewards and updates in the journal have no tokens
-            if token_counts is None or key.count("|") < 3:
+            if token_counts is None or not role:
                 continue
             tokens = decode_result(token_counts.encode(), _Tokens, key, journal)
             reply = decode_result(reader.result(number), _Refusal, key, journal)
-            role = key.rsplit("|", 3)[1]
             refused = int(reply.error is not None)
             usage = Usage(1, tokens.prompt_tokens, tokens.completion_tokens, seconds, refused=refused)
             usage.cached_tokens = tokens.cached_tokens

@@ -193,6 +193,7 @@ def _summary(folder: Path, status: Status) -> dict[str, float]:
             figures[f"{name}/low"], figures[f"{name}/high"] = metric.ci95
     for role, cost in results.cost.items():
         figures |= {f"cost/{role}/calls": cost.calls, f"cost/{role}/tokens": cost.tokens}
+        figures |= {f"cost/{role}/tool_calls": cost.tool_calls} if cost.tool_calls else {}
     return figures
 
 

@@ -19,6 +19,7 @@ from evorun.runs.candidates import Response
 from evorun.runs.effects import JournaledModel, Traffic
 from evorun.runs.journal import Journal
 from evorun.runs.schema import RolloutRecord
+from evorun.runs.spending import read_spending
 from evorun.tasks.base import Grade, Problem, Prompt, Task
 from evorun.training.wire import Row, TokenAdvantages
 
@@ -152,8 +153,23 @@ async def test_turns_tools_and_reward(tmp_path: Path) -> None:
     assert episode.response.answer == "42"
     assert episode.reward == Reward(1.25, {"formatted": 1.0}, correct=True)
     assert played.meter.counts() == {
-        "rollout": {"calls": 2, "prompt_tokens": 5 + 19, "completion_tokens": 12 + 3, "cached_tokens": 0}
+        "rollout": {
+            **{"calls": 2, "prompt_tokens": 5 + 19, "completion_tokens": 12 + 3},
+            **{"cached_tokens": 0, "tool_calls": 1},
+        }
     }
+
+
+async def test_the_calls_of_one_turn_count_one_by_one_and_a_turn_without_any_does_not(tmp_path: Path) -> None:
+    async def script(request: Request) -> str:
+        replies = [message for message in request.messages if message["role"] == "assistant"]
+        return ("calc: <tool_call>{}</tool_call> <tool_call>{}</tool_call>", "calc: 1+1", "2")[len(replies)]
+
+    played = Played(tmp_path, script)
+    [episode] = await played.play("17+25")
+    assert episode.tool_calls == 3
+    assert played.meter.total.tool_calls == 3
+    assert read_spending(tmp_path / "journal.sqlite").by_role["rollout"].tool_calls == 3
 
 
 async def test_the_record_adds_up_all_turns_and_names_the_last_call(tmp_path: Path) -> None:

@@ -249,6 +249,7 @@ async def test_an_unparsable_score_is_asked_for_again_under_another_seed(tmp_pat
         "prompt_tokens": 30,
         "completion_tokens": 20 + 5 + 16,
         "cached_tokens": 0,
+        "tool_calls": 0,
     }
 
 

@@ -92,8 +92,8 @@ def test_counts_are_kept_by_role() -> None:
     meter.charge("generate", reply(7, 3))
     meter.charge("judge", reply(1, 1))
     assert meter.counts() == {
-        "generate": {"calls": 1, "prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 0},
-        "judge": {"calls": 2, "prompt_tokens": 6, "completion_tokens": 3, "cached_tokens": 0},
+        "generate": {"calls": 1, "prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 0, "tool_calls": 0},
+        "judge": {"calls": 2, "prompt_tokens": 6, "completion_tokens": 3, "cached_tokens": 0, "tool_calls": 0},
     }
     assert meter.by_role["judge"].seconds == 0.5
     assert not meter.exhausted

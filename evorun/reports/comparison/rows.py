@@ -272,6 +272,7 @@ def _average_cost(costs: Sequence[Mapping[str, Cost]]) -> dict[str, Cost]:
             fmean(cost.calls for cost in spent),
             fmean(cost.prompt_tokens for cost in spent),
             fmean(cost.completion_tokens for cost in spent),
+            fmean(cost.tool_calls for cost in spent),
             _mean_price(spent),
         )
     return means

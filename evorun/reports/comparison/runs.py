@@ -41,6 +41,7 @@ class Cost:
     calls: float
     prompt_tokens: float
     completion_tokens: float
+    tool_calls: float = 0.0
     price: float | None = None
     """Dollars, of the sum those of GPUs, too; None where it is unknown, or there is none."""
 
@@ -245,18 +246,19 @@ def _average_cost(outcome: Outcome) -> dict[str, Cost]:
         # the whole run's cost: calls that serve all problems are part of it
         return {
             role: Cost(
-                *(spent.calls / n, spent.prompt_tokens / n, spent.completion_tokens / n),
+                *(spent.calls / n, spent.prompt_tokens / n, spent.completion_tokens / n, spent.tool_calls / n),
                 None if (price := outcome.price if role == "total" else spent.price) is None else price / n,
             )
             for role, spent in outcome.cost.items()
             if n
         }
     # ended problems only: one under way has spent a part of its cost, and with it the mean would be too low
-    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for prediction in outcome.predictions:
         for role, spent in prediction.cost.items():
             for name in (role, "total"):
-                for field, value in enumerate((spent.calls, spent.prompt_tokens, spent.completion_tokens)):
+                spending = spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.tool_calls
+                for field, value in enumerate(spending):
                     sums[name][field] += value
     roles = sorted(sums, key=lambda role: (role == "total", role))
     return {role: Cost(*(value / n for value in sums[role])) for role in roles}

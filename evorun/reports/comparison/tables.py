@@ -10,7 +10,7 @@ from evorun.reports.comparison.notes import primary_words
 from evorun.reports.comparison.paired import Interval, PairedScores
 from evorun.reports.comparison.pairs import Pair, StratumPair
 from evorun.reports.comparison.rows import AGREEMENT, AUC, CHOICE, POOLED, Row, find_reported_model
-from evorun.reports.comparison.runs import ANSWERED
+from evorun.reports.comparison.runs import ANSWERED, Cost
 from evorun.reports.run_tables import format_score, list_ends
 from evorun.reports.tables import Cell, Table, figure_columns, make_data_table, make_table, word_columns
 from evorun.runs.crossed import POWER
@@ -70,6 +70,8 @@ def make_main_table(
     columns += figure_columns(*(score.name.replace("_", "\n") for score in scores))
     priced = with_cost and _has_prices(rows)
     columns += figure_columns("calls per\nproblem", "tokens per\nproblem") if with_cost else []
+    with_tools = with_cost and _has_tools(rows)
+    columns += figure_columns("tool calls\nper problem") if with_tools else []
     sequential = with_cost and any(row.sequential_tokens is not None for row in rows)
     columns += figure_columns("sequential\ntokens", format=text.compact) if sequential else []
     columns += figure_columns("price per\nproblem", format=text.dollars) if priced else []
@@ -93,6 +95,7 @@ def make_main_table(
         if with_cost:
             total = row.cost.get(_TOTAL)
             cells += [total.calls, text.compact(total.tokens)] if total else [None, None]
+            cells += [total.tool_calls if total else None] if with_tools else []
             cells += [row.sequential_tokens] if sequential else []
             cells += [(UNKNOWN if total.price is None else total.price) if total else None] if priced else []
         if reported:
@@ -354,6 +357,7 @@ def make_run_cost_table(comparison: ComparedRuns) -> Table:
             *word_columns("run"),
             *figure_columns("calls", format=text.count),
             *figure_columns("tokens", format=text.compact),
+            *(figure_columns("tool calls", format=text.count) if (with_tools := _has_tools(comparison.rows)) else []),
             *(figure_columns("price", format=text.dollars) if (priced := _has_prices(comparison.rows)) else []),
             *figure_columns("model time", "wall-clock time", format=text.duration),
         ]
@@ -367,6 +371,8 @@ def make_run_cost_table(comparison: ComparedRuns) -> Table:
             [total.seconds for total in totals],
             [run.manifest.seconds for run in arm.runs if run.outcome.finished and not run.manifest.resumes],
         ]
+        if with_tools:
+            figures.insert(2, [total.tool_calls for total in totals])
         known = [[value for value in values if value is not None] for values in figures]
         table.rows.append([arm.name, *(fmean(values) if values else None for values in known)])
     return table
@@ -374,17 +380,23 @@ def make_run_cost_table(comparison: ComparedRuns) -> Table:
 
 def make_cost_table(comparison: ComparedRuns) -> Table:
     """Return the mean cost per problem by run and role."""
-    priced = _has_prices(comparison.rows)
+    priced, with_tools = _has_prices(comparison.rows), _has_tools(comparison.rows)
+
+    def make_cells(cost: Cost) -> list[Cell]:
+        tool_calls: list[Cell] = [cost.tool_calls or None] if with_tools else []
+        price: list[Cell] = [cost.price] if priced else []
+        return [cost.calls, *tool_calls, cost.prompt_tokens, cost.completion_tokens, *price]
+
     return Table(
         [
             *word_columns("run"),
             *word_columns("role", format=text.role_words),
-            *figure_columns("calls"),
+            *figure_columns("calls", *(["tool calls"] if with_tools else [])),
             *figure_columns("prompt tokens", "completion tokens", format=text.count),
             *(figure_columns("price", format=text.dollars) if priced else []),
         ],
         [
-            [row.name, role, cost.calls, cost.prompt_tokens, cost.completion_tokens, *([cost.price] if priced else [])]
+            [row.name, role, *make_cells(cost)]
             for row in comparison.rows
             for role, cost in row.cost.items()
             if role != _TOTAL or len(row.cost.keys() - {GOLD}) > 2  # with one role the total would repeat it
@@ -397,6 +409,11 @@ def make_cost_table(comparison: ComparedRuns) -> Table:
 def _has_prices(rows: Sequence[Row]) -> bool:
     """Tell whether any row has a known price."""
     return any(cost.price is not None for row in rows for cost in row.cost.values())
+
+
+def _has_tools(rows: Sequence[Row]) -> bool:
+    """Tell whether any row's turns called tools."""
+    return any(cost.tool_calls for row in rows for cost in row.cost.values())
 
 
 # --- figures for other programs ---
@@ -433,6 +450,7 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
     columns += [
         "calls_per_problem",
         "tokens_per_problem",
+        *(["tool_calls_per_problem"] if (with_tools := _has_tools(rows)) else []),
         *(["price_per_problem"] if (priced := _has_prices(rows)) else []),
     ]
     columns += ["sequential_tokens"] if (sequential := any(row.sequential_tokens is not None for row in rows)) else []
@@ -450,6 +468,7 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
         cells: list[Cell] = [row.name, *([row.parts.get(PAPER)] if named else []), *row.facts.values()]
         cells += ["yes" if row.is_baseline else "no", row.information_regime]
         cells += [row.n, row.generation or None, total.calls if total else None, total.tokens if total else None]
+        cells += [total.tool_calls if total else None] if with_tools else []
         cells += [total.price if total else None] if priced else []
         cells += [row.sequential_tokens] if sequential else []
         cells += [row.crossovers] if crossed else []

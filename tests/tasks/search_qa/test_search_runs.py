@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
+import evorun
 from building import simulated_run
+from evorun.cli.status_table import status_line
 from evorun.errors import ConfigError
+from evorun.reports.overview import load_outcome
+from evorun.reports.run_tables import make_cost_table
+from evorun.runs.job_states import look_at
 from evorun.tasks.search_qa.retrieval.bm25 import Bm25
 from evorun.testing.runs import COMPLETED
 
@@ -24,6 +29,38 @@ def test_a_resumed_run_searches_nothing_again(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(Bm25, "find", None)
     again = simulated_run(tmp_path / "run", *TASK, "method=self_consistency", "method.samples=3")
     assert (again.outcome, again.asked) == (COMPLETED, [])
+    assert again.files() == done.files()
+
+
+def test_tool_calls_are_counted_in_all_costs_and_alike_on_a_resume(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*TASK, "method=best_of_n", "method.samples=3", "method.rounds=1")
+    done = simulated_run(tmp_path / "run", *words)
+    said = [result for key, _, result, usage, _ in done.effects() if usage is None and "-tools|" in key]
+    used = sum(result != b"[]" for result in said)
+    assert 9 <= used < len(said)  # a response's last turn uses no tool
+    cost = done.json("results.json")["cost"]
+    assert (cost["generate"]["tool_calls"], cost["total"]["tool_calls"]) == (used, used)
+    assert "tool_calls" not in cost["judge"]
+    assert sum(one["cost"]["generate"]["tool_calls"] for one in done.records("predictions")) == used
+    run = evorun.load(tmp_path / "run")
+    assert run.calls().groupby("role")["tool_calls"].sum().to_dict() == {"generate": used, "judge": 0}
+    assert run.costs().set_index("role")["tool_calls"].to_dict() == {"generate": used, "judge": 0, "total": used}
+    status = look_at(tmp_path / "run", "run")
+    assert status.tool_calls == used
+    assert f"{used} tool calls" in status_line(status)
+    assert make_cost_table(load_outcome(tmp_path / "run")).fields[:3] == ("role", "calls", "tool_calls")
+    other = simulated_run(tmp_path / "other", *TASK, "method=zero_shot").json("results.json")["cost"]["total"]
+    arms = evorun.compare(tmp_path).arms().set_index("method")["tool_calls_per_problem"]
+    expected = {"best_of_n": used / 3, "zero_shot": other["tool_calls"] / 3}
+    assert arms.to_dict() == pytest.approx(expected)
+    # The end of the run is cut off, as by a kill.
+    (tmp_path / "run" / "results.json").unlink()
+    capsys.readouterr()
+    again = simulated_run(tmp_path / "run", *words)
+    calls = cost["total"]["calls"]
+    assert f"{calls} calls and {used} tool calls came from the journal, 0 and 0 are new" in capsys.readouterr().out
     assert again.files() == done.files()
 
 
