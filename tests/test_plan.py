@@ -223,6 +223,28 @@ def test_a_model_that_cannot_be_one_is_an_error_of_a_line(tmp_path: Path, model:
         )
 
 
+def test_the_limit_is_on_tokens_and_gpus_together(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("gpus: {H100: {hour: 1000.0, date: 2026-11-01, source: ours}}")
+    local = ["method=best_of_n", "method.samples=4", *SMALL, "model=llama3_1_8b", "engine=vllm", f"prices={prices}"]
+    both = [*local, "judge=gpt_4o", "judge_engine=openai"]
+    (arm,) = make_plan(compose_jobs(both), tmp_path).arms
+    written = sum(role.completion_tokens for role in arm.roles if role.role == "generate")
+    of_gpus = written * 2 * 8.0e9 / (989e12 * 0.10) / 3600 * 1000
+    assert arm.price is not None
+    total = arm.price + of_gpus
+    planning.plan([*both, f"--max-price={1.001 * total}"], Terminal(quiet=True))
+    assert not caplog.records
+    said = f"the plan says {dollars(total)} ({dollars(arm.price)} for tokens, {dollars(of_gpus)} for GPUs) where each"
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        planning.plan([*both, f"--max-price={max(arm.price, of_gpus, 0.999 * total)}"], Terminal(quiet=True))
+    with pytest.raises(ConfigError, match=r" for GPUs where each .*, or give your price of GPUs: prices=FILE$"):
+        planning.plan([*local, "--max-price=0"], Terminal(quiet=True))
+    unknown = ["method=zero_shot", *SMALL, "model=local", "model.id=none/none", "engine=vllm"]
+    planning.plan([*unknown, "--max-price=0"], Terminal(quiet=True))
+    assert "--max-price counts no price of GPUs for local: their hours or" in caplog.text
+
+
 def test_a_folder_that_may_be_elsewhere_is_a_note(tmp_path: Path) -> None:
     words = ["method=zero_shot", *SMALL, "model=local", "model.id=/none", "engine=vllm"]
     made = make_plan(compose_jobs(words), tmp_path)

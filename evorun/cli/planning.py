@@ -1,5 +1,6 @@
 """`evorun plan`: what a run, a sweep or an experiment will cost and could show, before it is paid for."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from evorun.runner.plans import list_shortfalls, make_plan
 from evorun.runs.formats import counted
 from evorun.runs.stated_studies import StatedStudy, record_study
 from evorun.runs.terminal import Terminal
+
+_log = logging.getLogger(__name__)
 
 OUTPUTS = Path("outputs")
 """Folder of earlier runs."""
@@ -72,7 +75,10 @@ def require_max_price(configs: Sequence[Mapping[str, Any]], limit: float) -> Non
 
 
 def refuse_price(made: Plan, limit: float) -> None:
-    """Raise ConfigError where a plan's price is above the limit in dollars, or unknown."""
+    """Raise ConfigError where a plan's price, of tokens and GPUs together, is above the limit in dollars, or unknown.
+
+    An unknown price of GPUs is a warning, since many users pay for none.
+    """
     most = text.dollars(limit)
     if billed := [calls for calls in made.uncounted if calls.billed]:
         raise ConfigError(
@@ -82,11 +88,25 @@ def refuse_price(made: Plan, limit: float) -> None:
     if made.price is None and any(arm.billed for arm in made.arms):
         unknown = ", ".join(made.price_unknown)
         raise ConfigError(f"{MAX_PRICE}: expected at most {most}, the price of {unknown} is unknown; see prices=FILE")
-    if made.price is not None and (bound := _limit_price(made)) > limit:
-        expected = f", {text.dollars(made.expected_price)} expected" if made.expected_price is not None else ""
+    of_tokens = _limit_price(made)
+    of_gpus = sum(arm.gpu_price or 0.0 for arm in made.arms)
+    if of_tokens + of_gpus > limit:
+        parts = f" ({text.dollars(of_tokens)} for tokens, {text.dollars(of_gpus)} for GPUs)"
+        of_parts = parts if of_tokens and of_gpus else " for GPUs" if of_gpus else ""
+        expected = (
+            f", {text.dollars(made.expected_price)} of tokens expected" if made.expected_price is not None else ""
+        )
+        advice = "give your price of GPUs: prices=FILE" if of_gpus else "set budget.price"
         raise ConfigError(
-            f"{MAX_PRICE}: expected at most {most}, the plan says {text.dollars(bound)} where each completion is as "
-            f"long as its limit{expected}; raise it, lower task.limit, or set budget.price"
+            f"{MAX_PRICE}: expected at most {most}, the plan says {text.dollars(of_tokens + of_gpus)}{of_parts} where "
+            f"each completion is as long as its limit{expected}; raise it, lower task.limit, or {advice}"
+        )
+    if unpriced := sorted({arm.model for arm in made.arms if arm.gpu_price_unknown}):
+        _log.warning(
+            "%s counts no price of GPUs for %s: %s; see prices=FILE, and evorun plan",
+            MAX_PRICE,
+            ", ".join(unpriced),
+            "their hours or the price of an hour are unknown",
         )
 
 

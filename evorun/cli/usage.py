@@ -54,7 +54,8 @@ USAGES = {
         "could show. Calls come from a formula, or from a small run on simulated models. Nothing is paid for.\n"
         "It also says which GPUs engines and trainer get: of this machine, or --gpus=8x80 (8 of 80 GiB; 2x8x80: two\n"
         "nodes of them). What cannot fit is refused.\n"
-        "--max-price refuses what costs more, here and before any run or sweep: evorun ... --max-price=20\n"
+        "--max-price refuses what costs more, in tokens and GPUs together, here and before any run or sweep:\n"
+        "  evorun ... --max-price=20\n"
         "  evorun plan experiment=lyria/table1 model=gpt_4o_mini engine=openai",
     ),
     "resume": Usage(

@@ -97,6 +97,8 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     gpu_price: float | None
     """Dollars for the GPUs in these hours; null where these or the price are unknown."""
     gpu_price_note: str
+    gpu_price_unknown: bool
+    """True where its runs are on GPUs, and their hours or the price of one are unknown."""
     smallest_difference: float | None
     """Smallest difference in the primary score to another arm that the runs show with power .8, two-sided at .05."""
     difference_note: str

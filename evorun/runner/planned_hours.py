@@ -36,6 +36,8 @@ class PlannedHours(NamedTuple):
     price: float | None = None
     """Dollars for their GPUs."""
     price_note: str = ""
+    price_unknown: bool = False
+    """True where they are hours of GPUs, and these or the price of one are unknown."""
 
 
 def plan_hours(
@@ -78,7 +80,8 @@ def _plan_by_formula(
     sizes = {name: find_billions(models[0][0].model) for name, models in written.items()}
     sizes |= {config.model.name: find_billions(config.model)} if trained else {}
     if unsized := sorted(name for name, size in sizes.items() if size is None):
-        return PlannedHours(None, "unknown", f"{reason}, nor is the config.json of {', '.join(unsized)} here")
+        note = f"{reason}, nor is the config.json of {', '.join(unsized)} here"
+        return PlannedHours(None, "unknown", note, price_unknown=True)
     shares = dict.fromkeys(_decoding_share(model) for models in written.values() for model, _ in models)
     took = sum(
         hours(2, sizes[name] or 0.0, tokens, _decoding_share(model))
@@ -106,8 +109,9 @@ def _decoding_share(served: ServedModel) -> float:
 
 def _add_price(config: RunConfig, planned: PlannedHours, gpus: float, names: Sequence[str]) -> PlannedHours:
     """Return hours with the price of this many GPUs by these names, where it is known."""
-    price = find_gpu_price(config, names)
-    if not gpus or price is None or planned.hours is None:
+    if not gpus or planned.hours is None:
         return planned
+    if (price := find_gpu_price(config, names)) is None:
+        return planned._replace(price_unknown=True)
     note = f"{format_dollars(price.hour)} per hour of a GPU ({price.date}, prices.gpus)"
     return planned._replace(price=planned.hours * gpus * price.hour, price_note=note)

@@ -394,6 +394,7 @@ class _Planner:
             hours_note=planned.note,
             gpu_price=planned.price,
             gpu_price_note=planned.price_note,
+            gpu_price_unknown=planned.price_unknown,
             settings=[],
             smallest_difference=None,
             difference_note="",
