@@ -195,6 +195,9 @@
     if (c.feedback) parts.push(folded(`Public tests: ${percent(c.feedback.score)} passed`, c.feedback.text));
     if (isBlock(c.answer)) parts.push(element("h4", {}, "Answer"), element("pre", { tabindex: 0 }, c.answer));
     parts.push(...changes(c, c.parents.map((parent) => problem.candidates[parent])));
+    if (c.transcript) {
+      parts.push(element("h4", {}, "Turns before the last one, with the tools' answers"), element("pre", { tabindex: 0 }, c.transcript));
+    }
     parts.push(element("h4", {}, "Text"), element("pre", { tabindex: 0 }, c.text || "(empty)"));
     if (c.reasoning && c.reasoning !== c.text) parts.push(folded("Reasoning, as parsed", c.reasoning));
     if (c.memory) parts.push(folded("Memory left to its children", c.memory));

@@ -1,17 +1,23 @@
 """The data of the page's browser of candidates: some problems, compressed, with their texts cut to size."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from evorun.errors import RunDirectoryError
+import msgspec
+
+from evorun.errors import JournalError, RunDirectoryError
+from evorun.models.base import Message
 from evorun.reports.packing import Packed, cut, cut_within, pack_within, rounded
 from evorun.runs.candidates import CandidateId
 from evorun.runs.directory import PROBLEMS
+from evorun.runs.journal_file import JOURNAL
+from evorun.runs.journal_reader import decode_result, open_journal
 from evorun.runs.reading import read_records_by_problem
 from evorun.runs.schema import CandidateRecord, ComparisonRecord, PredictionRecord, ProblemRecord, StepRecord
 from evorun.runs.scores import Score
@@ -42,6 +48,8 @@ class ProblemData:
     duels: Sequence[ComparisonRecord] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
     """The fields that the prompts showed; empty if the run did not record them."""
+    transcripts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The turns before a candidate's last one and the tools' answers, by the key of the last one's call."""
 
 
 @dataclass(frozen=True)
@@ -91,16 +99,40 @@ def load_browser(
         strict=True,
     )
     share = MAX_BYTES // max(len(chosen), 1)
+    has_tools = any(spent.tool_calls for step in steps for spent in step.cost.values())
+    transcripts = _read_transcripts(run_dir, ids) if has_tools else {}
     found = []
     # one after the other: the texts of a dozen problems of a long run are hundreds of megabytes
     for outline, (shown, candidates, duels) in zip(chosen, files, strict=True):
         own = [step for step in steps if step.problem == outline.id]
         data = shown[-1].data if shown else {}
-        whole = replace(outline, steps=own, candidates=candidates, duels=duels, data=data)
+        whole = replace(outline, steps=own, candidates=candidates, duels=duels, data=data, transcripts=transcripts)
         packed = pack_within(share, TEXT_LIMITS, partial(_make_page_data, whole, measure))
         sizes = len(candidates), len(duels)
         found.append(BrowserProblem(whole.id, whole.stratum, whole.correct, whole.value, *sizes, packed))
     return found
+
+
+def _read_transcripts(run_dir: Path, problems: Collection[str]) -> dict[str, list[str]]:
+    """Return what stood before each call of these problems that followed a tool's answer, a text per turn.
+
+    Empty where the journal is gone or cannot be read: the report shows the last turns all the same.
+    """
+    found = {}
+    with suppress(JournalError, RunDirectoryError), closing(open_journal(run_dir / JOURNAL)) as reader:
+        for number, (key, _) in enumerate(reader.index()):
+            if key.rsplit("|", 4)[0] not in problems or reader.spent(number)[0] is None:
+                continue
+            messages = decode_result(reader.effect(number).request, _Asked, key, reader.path).messages
+            roles = [message["role"] for message in messages]
+            if "tool" in roles:
+                turns = messages[max(roles.index("tool") - 1, 0) :]
+                found[key] = [f"{message['role']}: {message['content']}" for message in turns]
+    return found
+
+
+class _Asked(msgspec.Struct):
+    messages: list[Message]
 
 
 def _spread(outlines: Iterable[ProblemData]) -> list[ProblemData]:
@@ -154,7 +186,8 @@ def _make_page_data(problem: ProblemData, measure: Score, limit: int) -> dict[st
             for s in problem.steps
         ],
         "candidates": [
-            {**shown, "value": measure.value_in(c)} for c, shown in zip(problem.candidates, candidates, strict=True)
+            {**shown, "value": measure.value_in(c), **_cut_transcript(problem, c, limit)}
+            for c, shown in zip(problem.candidates, candidates, strict=True)
         ],
         # arrays: field names would take much of the share if they were repeated for thousands of duels
         "duels": [
@@ -169,6 +202,11 @@ def _make_page_data(problem: ProblemData, measure: Score, limit: int) -> dict[st
             for d in duels
         ],
     }
+
+
+def _cut_transcript(problem: ProblemData, candidate: CandidateRecord, limit: int) -> dict[str, str]:
+    turns = problem.transcripts.get(candidate.call or "")
+    return {"transcript": "\n\n".join(cut(turn, limit) or "" for turn in turns)} if turns else {}
 
 
 def _list_fields(candidate: CandidateRecord, position: dict[CandidateId, int], limit: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Whole runs on the sample with simulated models: searches go through the journal, and methods see them."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ import evorun
 from building import simulated_run
 from evorun.cli.status_table import status_line
 from evorun.errors import ConfigError
+from evorun.reports.browser import load_browser
 from evorun.reports.overview import load_outcome
 from evorun.reports.run_tables import make_cost_table
 from evorun.runs.job_states import look_at
+from evorun.runs.reading import read_steps_without_texts
 from evorun.tasks.search_qa.retrieval.bm25 import Bm25
 from evorun.testing.runs import COMPLETED
 
@@ -62,6 +65,22 @@ def test_tool_calls_are_counted_in_all_costs_and_alike_on_a_resume(
     calls = cost["total"]["calls"]
     assert f"{calls} calls and {used} tool calls came from the journal, 0 and 0 are new" in capsys.readouterr().out
     assert again.files() == done.files()
+
+
+def test_a_report_shows_a_candidates_turns_and_the_tools_answers(tmp_path: Path) -> None:
+    run = simulated_run(tmp_path / "run", *TASK, "method=best_of_n", "method.samples=2", "method.rounds=1")
+    counts = Counter(one["problem"] for one in run.records("candidates"))
+    steps, measure = read_steps_without_texts(tmp_path / "run"), load_outcome(tmp_path / "run").primary
+    browser = load_browser(tmp_path / "run", [], steps, counts, measure)
+    shown = [one for problem in browser for one in json.loads(problem.packed.json)["candidates"]]
+    assert len(shown) == 6
+    for candidate in shown:
+        assert candidate["transcript"].startswith("assistant: ")
+        assert "<tool_call>" in candidate["transcript"]
+        assert "\n\ntool: Passages for: " in candidate["transcript"]
+    (tmp_path / "run" / "journal.sqlite").unlink()
+    browser = load_browser(tmp_path / "run", [], steps, counts, measure)
+    assert "transcript" not in json.loads(browser[0].packed.json)["candidates"][0]
 
 
 def test_gepas_reflection_sees_what_was_searched_and_found(tmp_path: Path) -> None:
