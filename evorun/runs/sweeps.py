@@ -107,6 +107,16 @@ def read_sweep(folder: Path) -> SweepManifest:
     return read_json(folder / SWEEP_MANIFEST, SweepManifest, missing=missing)
 
 
+def find_job(run: Path) -> tuple[str, int] | None:
+    """Return when the sweep of a run directory began, and the run's place among its jobs; None outside a sweep."""
+    try:
+        sweep = read_sweep(run.resolve().parent)
+    except RunDirectoryError:
+        return None
+    folders = [job.folder for job in sweep.jobs]
+    return (sweep.created, folders.index(run.resolve().name)) if run.resolve().name in folders else None
+
+
 def write_sweep(folder: Path, sweep: SweepManifest) -> None:
     """Sign a sweep's manifest and write it, atomically. Raises RunDirectoryError."""
     signature = sign(_signed(sweep))

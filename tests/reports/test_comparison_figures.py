@@ -17,11 +17,12 @@ from evorun.reports.comparison import compare
 from evorun.reports.comparison.arms import Point, mean_curve
 from evorun.reports.comparison.figures import Figures, make_figures
 from evorun.reports.comparison.notes import describe_place_of_reported
-from evorun.reports.comparison.plots import assign_styles
+from evorun.reports.comparison.plots import Style, assign_styles
 from evorun.reports.comparison.tables import make_main_table
 from evorun.reports.drawing import GREY, Drawing
 from evorun.runs.results import write_results
 from evorun.runs.scores import ACCURACY, Score
+from evorun.runs.sweeps import JobInSweep, new_sweep, write_sweep
 
 pytestmark = pytest.mark.usefixtures("drawn_figures")
 
@@ -178,8 +179,10 @@ def test_the_band_is_students_interval_over_the_seeds(sweep: Figures) -> None:
     assert 9 / 12 + slope * (max(last) - ends[0]) == pytest.approx(low, abs=1e-3)
     assert 9 / 12 + slope * (min(last) - ends[0]) == pytest.approx(high, abs=1e-3)
     assert not svg.find("accuracy-step-5-band")  # of one step: a mark with its bar
-    assert "stroke-dasharray" in svg.style("accuracy-step-0-band-end-0")
-    assert "Bands, with dashed edges too, are 95 % intervals by Student's t" in sweep.lines_note
+    edge, run = (svg.style(f"accuracy-step-0-{part}")["stroke-dasharray"] for part in ("band-end-0", "seed-0"))
+    # shorter by far, so that no edge is taken for a run
+    assert float(edge.split(",")[0]) < 0.4 * float(run.split(",")[0])
+    assert "Thin dashed lines are single runs. Bands with dotted edges are 95 % intervals" in sweep.lines_note
 
 
 def test_a_methods_own_figure_that_arms_share_has_a_line_for_each(tmp_path: Path) -> None:
@@ -258,6 +261,20 @@ def test_a_method_has_its_colour_on_every_page_whatever_its_rank(tmp_path: Path)
     ]
     assert [list(page) for page in pages] == [["gepa", "lyria"], ["lyria", "gepa"]]
     assert pages[0] == pages[1]
+
+
+def test_a_method_keeps_its_colour_when_others_are_added_to_its_sweep(tmp_path: Path) -> None:
+    def assign(*methods: str) -> dict[str, Style]:
+        runs = [_run(tmp_path, method, 0, [rank > 1, False]) for rank, method in enumerate(methods)]
+        jobs = [JobInSweep(folder=run.name, overrides=(f"method={run.name}",)) for run in runs]
+        write_sweep(tmp_path, new_sweep(["evorun"], "basic", jobs))
+        return assign_styles(compare(runs))
+
+    before = assign("ppo", "mpo")
+    after = assign("ppo", "mpo", "espl", "ace", "pdr", "rsa", "gepa", "lyria", "v1_infer", "zero_shot")
+    assert {name: after[name] for name in before} == before
+    looks = {(style["color"], style["linestyle"]) for style in after.values()}
+    assert len(looks) == len(after) == 10
 
 
 def _curve(points: Sequence[tuple[int, float, float]]) -> list[Point]:

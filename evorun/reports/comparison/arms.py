@@ -103,6 +103,11 @@ class Arm:
         primary, second = zip(*(run.rank for run in self.runs), strict=True)
         return not self.is_baseline, fmean(primary), fmean(second)
 
+    @property
+    def started(self) -> tuple[str, int]:
+        """The place of its first run in the order in which runs began."""
+        return min(run.started for run in self.runs)
+
     def curve(self, score: Score, axis: Axis) -> list[Point]:
         """Return a score's curve: the single run's, or the mean over the seeds."""
         curves = [curve for run in self.runs if (curve := run_curve(run, score, axis))]

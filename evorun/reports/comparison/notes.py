@@ -326,7 +326,7 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
             f"{_THIN_LINES[dashed]}"
         )
     if any(panel.has_bands for panel in panels):
-        bands = "Bands, with dashed edges too," if dashed else "Bands"
+        bands = "Bands with dotted edges" if dashed else "Bands"
         sentences.append(f"{bands} are 95 % intervals{_OVER_SEEDS if has_seeds else ''}.")
     if not all(panel.has_bands for panel in panels):
         sentences.append("Figures of many methods have neither bands nor thin lines.")

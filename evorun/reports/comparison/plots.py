@@ -51,8 +51,8 @@ _WIDTH, _HEIGHT = 6.6, 3.0
 _ASIDE = 0.15
 """Room for marks right of the axis, in lengths of the axis."""
 _MAX_MARKS = 8
-_DASH, _MAX_SHARES = 5, 3
-"""Length of a dash in widths of its line, and maximum curves that share a line's length."""
+_DASH, _DOT, _MAX_SHARES = 5, 1.5, 3
+"""Lengths of a dash and of a dot in widths of their line, and maximum curves that share a line's length."""
 
 POINT_COLUMNS = ("figure", "arm", "run", "step", "x", "value", "low", "high")
 """Of the points that figures draw, as they are exported."""
@@ -77,9 +77,10 @@ class Curve:
 def assign_styles(comparison: ComparedRuns) -> dict[str, Style]:
     """Return each arm's style, by its name: a colour for each method, grey dashes for random baselines.
 
-    Names decide, not ranks: the same methods have the same colours on every page.
+    The order in which methods began decides, not their ranks or names: a method keeps its colour when others are added.
     """
-    methods = sorted({arm.method for arm in comparison.arms})
+    arms = sorted(comparison.arms, key=lambda arm: (arm.started, arm.name))
+    methods = list(dict.fromkeys(arm.method for arm in arms))
     return {arm.name: _style(methods.index(arm.method), is_baseline=arm.is_baseline) for arm in comparison.arms}
 
 
@@ -200,8 +201,11 @@ def draw_lines(
         covering = _count_covering(lines)
         for rank, curve in enumerate(lines):
             style = styles[curve.arm.name]
-            dashes = _share_dashes(rank, len(lines))
-            _draw_curve(axes, curve, style, gids[curve.index], dashes, covering[rank], with_bands=with_bands)
+            dashes, dots = (_share_length(length, rank, len(lines)) for length in (_DASH, _DOT))
+            _draw_curve(axes, curve, style, gids[curve.index], covering[rank])
+            if with_bands:
+                _draw_band(axes, curve.points, str(style["color"]), dots, f"{gids[curve.index]}-band")
+                _draw_runs(axes, curve, style, gids[curve.index], dashes)
             ends.append(LineEnd(curve.points[-1].x, curve.points[-1].value, names[curve.index], style))
         # after the curves, beside whose range they stand
         first, last = axes.get_xlim() if lines else (0.0, 0.0)
@@ -302,40 +306,39 @@ def _count_covering(curves: Sequence[Curve]) -> list[int]:
     return [sum(not own.isdisjoint(other) for other in parts[rank + 1 :]) for rank, own in enumerate(parts)]
 
 
-def _share_dashes(rank: int, curves: int) -> Any:
+def _share_length(length: float, rank: int, curves: int) -> Any:
     """Return dashes that leave room for those of the other curves, so that lines at one place show all colours."""
     shares = min(curves, _MAX_SHARES)
-    return "solid" if shares < 2 else (_DASH * (rank % shares), (_DASH, _DASH * (shares - 1)))
+    return "solid" if shares < 2 else (length * (rank % shares), (length, length * (shares - 1)))
 
 
-def _draw_curve(
-    axes: "Axes", curve: Curve, style: Style, gid: str, dashes: Any, covering: int, *, with_bands: bool
-) -> None:
-    """Draw a curve, wider by the later ones that cover it. dashes: of its band's edges and of its single runs."""
+def _draw_curve(axes: "Axes", curve: Curve, style: Style, gid: str, covering: int) -> None:
+    """Draw a curve, wider by the later ones that cover it."""
     points = curve.points
     xs = [point.x for point in points]
     wide = {"linewidth": style["linewidth"] + 2 * covering, "markersize": style["markersize"] + 3 * covering}
     # a mark at every point would hide the line
     marked = max(1, len(points) // _MAX_MARKS)
     axes.plot(xs, [point.value for point in points], markevery=marked, **{**style, **wide}, gid=gid)
-    if not with_bands:
-        return
-    _draw_band(axes, points, str(style["color"]), dashes, f"{gid}-band")
+
+
+def _draw_runs(axes: "Axes", curve: Curve, style: Style, gid: str, dashes: Any) -> None:
+    """Draw a curve's single runs as thin lines."""
     for rank, seed in enumerate(curve.seeds):
         thin = {"color": style["color"], "linestyle": dashes, "alpha": 0.55, "linewidth": 0.8, "markersize": 3}
         thin["marker"] = "" if len(seed) > 1 else "."
         axes.plot([point.x for point in seed], [point.value for point in seed], **thin, gid=f"{gid}-seed-{rank}")
 
 
-def _draw_band(axes: "Axes", points: Sequence[Point], colour: str, dashes: Any, gid: str) -> None:
-    """Fill the intervals between neighbours that have one; one without such a neighbour is a bar."""
+def _draw_band(axes: "Axes", points: Sequence[Point], colour: str, dots: Any, gid: str) -> None:
+    """Fill intervals between neighbours that have one; one without such a neighbour is a bar. dots: of the edges."""
     xs = [point.x for point in points]
     lows, highs = zip(*(point.ci95 or (math.nan, math.nan) for point in points), strict=True)
     if not any(low < high for low, high in zip(lows, highs, strict=True)):
         return
     axes.fill_between(xs, lows, highs, color=colour, alpha=0.06, linewidth=0, gid=gid)
     for rank, ends in enumerate((lows, highs)):
-        axes.plot(xs, ends, color=colour, linestyle=dashes, linewidth=1, alpha=0.7, gid=f"{gid}-end-{rank}")
+        axes.plot(xs, ends, color=colour, linestyle=dots, linewidth=0.8, alpha=0.7, gid=f"{gid}-end-{rank}")
     for before, point, after in zip((None, *points), points, (*points[1:], None), strict=False):
         if point.ci95 and not (before and before.ci95) and not (after and after.ci95):
             draw_interval(axes, point.x, point.ci95, colour)

@@ -29,6 +29,7 @@ from evorun.runs.reading import read_records, read_steps_without_texts
 from evorun.runs.recording import restore_engines
 from evorun.runs.schema import Metric, MetricPoint
 from evorun.runs.scores import Score
+from evorun.runs.sweeps import find_job
 
 ANSWERED = "answered_rate"
 """Candidates that have an answer, among all; those whose requests the engine refused have none."""
@@ -96,6 +97,11 @@ class Run:
             models = {role: msgspec.structs.replace(model, id=drop_adapter(model.id)) for role, model in models.items()}
         same = (manifest.method, manifest.task, models, manifest.simulated, source, get_setup(manifest))
         return msgspec.json.encode(same, order="deterministic")
+
+    @cached_property
+    def started(self) -> tuple[str, int]:
+        """When its sweep began and its place among the sweep's jobs; of a run alone, when it began."""
+        return find_job(self.outcome.run_dir) or (self.manifest.started, 0)
 
     @property
     def recording(self) -> Path | None:
