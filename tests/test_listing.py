@@ -88,5 +88,6 @@ def test_a_pair_that_is_refused_is_not_listed_as_fitting() -> None:
     listing.print_listing(["methods"], Terminal(file=printed, width=400))
     pairs = printed.getvalue().partition("which methods fit which tasks")[2]
     assert pairs.count("`evorun list --json` says why") == 1
+    assert pairs.count("all others: `evorun list TASK` names the methods of a task") == 1
     rows = pairs.partition("\ngrpo ")[2].partition("\nlaft ")[0].splitlines()
     assert [row.split()[-1] for row in rows if "does not run as it is" in row] == ["essay"]

@@ -56,6 +56,7 @@ _NO_KEYS = ("name", "description")
 """Fields of settings that say what they are the settings of."""
 
 _REFUSED = "does not run as it is"
+_OTHERS = "all others"
 _HELD_OUT = ("labels", "demonstrations")
 """Regimes of what comes from held-out problems, of which only a run knows how many there are."""
 
@@ -89,6 +90,11 @@ def print_listing(arguments: Sequence[str], console: Terminal) -> None:
     if with_pairs:
         table = _pairs()
         console.print_table(table)
+        if any(_OTHERS in column.cells for column in table.columns):
+            console.print(
+                f"{_OTHERS}: `evorun list TASK` names the methods of a task, `evorun list METHOD` the tasks",
+                soft_wrap=True,
+            )
         if any(_REFUSED in column.cells for column in table.columns):
             console.print(
                 f"{_REFUSED}: the settings do not suit the task; `evorun list {JSON}` says why (`obstacle`), and so "
@@ -245,7 +251,7 @@ def _pairs() -> Table:
         groups = _group_fits(fits, "task")
         tasks = sum(map(len, groups.values()))
         for number, (words, names) in enumerate(sorted(groups.items(), key=lambda group: len(group[1]))):
-            most = "all" if len(groups) == 1 else "all others"
+            most = "all" if len(groups) == 1 else _OTHERS
             table.add_row("" if number else name, words, most if 2 * len(names) > tasks else ", ".join(names))
     return table
 

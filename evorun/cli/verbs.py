@@ -147,7 +147,11 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     with showing_progress() as progress:  # the comparison first, as a wrong reference is found by then
         comparing = progress.add_task("comparing the runs", total=None)
         reading = progress.track(folders, description="reading the runs")
-        compared = comparison.compare(reading, next(iter(against), None), next(iter(scores), None))
+        try:
+            compared = comparison.compare(reading, next(iter(against), None), next(iter(scores), None))
+        except ConfigError as error:  # its options have dashes here, other than in evorun export and in Python
+            dashes = "--" if str(error).startswith(("against:", "score:")) else ""
+            raise ConfigError(f"{dashes}{error}") from error
         progress.update(comparing, total=1, completed=1)
         drawing = progress.track(outdated, description="drawing the page of each run")
         pages = [render_report(folder, problems or None) for folder in drawing]

@@ -208,6 +208,14 @@ def test_latex_has_the_comparison(export: Callable[..., Path]) -> None:
     assert r"\% interval" in table
 
 
+@pytest.mark.parametrize("option", ["score", "against"])
+def test_an_option_is_refused_as_it_was_given(home: Path, tmp_path: Path, option: str) -> None:
+    runs = [str(home / "somewhere" / "run")]
+    words = ("format=latex", f"output={tmp_path / 't.tex'}", f"{option}=nosuch")
+    done = evorun_here("export", *runs, *words, cwd=home)
+    assert done.stderr.startswith(f"error: {option}: expected ")
+
+
 @pytest.mark.bridges
 @pytest.mark.skipif(bool(find_missing_packages(["inspect_ai"])), reason="inspect_ai is not installed")
 def test_inspect_reads_a_run(home: Path, export: Callable[..., Path]) -> None:

@@ -106,7 +106,7 @@ def test_an_ambiguous_reference_is_called_so_with_the_names_that_are_not(tmp_pat
     with pytest.raises(ConfigError) as caught:
         compare(runs, against="gepa")
     alike = "gepa, method.population=1 or gepa, method.population=2"
-    assert str(caught.value) == f"--against: expected one method, got gepa, which is ambiguous: give {alike}"
+    assert str(caught.value) == f"against: expected one method, got gepa, which is ambiguous: give {alike}"
     for name in alike.split(" or "):
         assert len(compare(runs, against=name).pairs.pairs) == 2
 
@@ -998,7 +998,7 @@ def test_another_score_than_the_primary_one_ranks_and_is_tested(tmp_path: Path) 
     assert {"accuracy", "penalised_score"} <= comparison.runs[0].curves.keys()
     begun = _scored(tmp_path / "c", "gepa", SCORES["good"], ended=0)  # has recorded no score yet
     assert "gepa" in _names(compare([*runs, begun], score="penalised_score"))
-    with pytest.raises(ConfigError, match=r"--score: expected a score of all runs, got speed; .*has accuracy, pen"):
+    with pytest.raises(ConfigError, match=r"^score: expected a score of all runs, got speed; .*has accuracy, pen"):
         compare(runs, score="speed")
 
 

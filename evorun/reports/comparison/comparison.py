@@ -305,10 +305,10 @@ def _find_reference(arms: Sequence[Arm], against: Path | str) -> Run:
             shorter[arm.name] if _is_one_method(_find_named(arms, shorter[arm.name])) else arm.name for arm in alike
         ]
         raise ConfigError(
-            f"--against: expected one method, got {given}, which is ambiguous: give {' or '.join(dict.fromkeys(names))}"
+            f"against: expected one method, got {given}, which is ambiguous: give {' or '.join(dict.fromkeys(names))}"
         )
     raise ConfigError(
-        f"--against: expected one of the compared runs, by its folder, or {'; '.join(arm.name for arm in arms)}, got "
+        f"against: expected one of the compared runs, by its folder, or {'; '.join(arm.name for arm in arms)}, got "
         f"{given}"
     )
 

@@ -213,7 +213,7 @@ def _rank_by(name: str, outcome: Outcome) -> Outcome:
         chosen = [score for score in outcome.manifest.scores if score.name == name]
     if not chosen:
         names = ", ".join(score.name for score in outcome.scores)
-        raise ConfigError(f"--score: expected a score of all runs, got {name}; {display(outcome.run_dir)} has {names}")
+        raise ConfigError(f"score: expected a score of all runs, got {name}; {display(outcome.run_dir)} has {names}")
     return replace(outcome, scores=[*chosen, *(score for score in outcome.scores if score.name != name)])
 
 
