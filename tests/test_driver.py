@@ -280,6 +280,23 @@ async def test_a_method_over_all_problems_reports_each_ones_course(tmp_path: Pat
     assert {p["stop"] for p in run.records("predictions")} == {"generations"}
 
 
+@pytest.mark.parametrize("trains", [False, True])
+async def test_figures_of_a_search_make_no_training_of_it(tmp_path: Path, trains: bool) -> None:
+    class Figures(Learns):
+        records_training = trains  # type: ignore[assignment]
+
+        async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
+            async for steps in super().learn(ctx):
+                number = steps["p0"].step
+                ctx.record(number, {"gain": 0.5} if number > 0 else {})
+                yield steps
+
+    run = await driven(Figures(), tmp_path, problems=2)
+    recorded = [step.get("extra", {}) for step in run.records("steps")]
+    assert (run.folder / "training.jsonl").exists() == trains
+    assert recorded == ([{}] * 6 if trains else [{}, {"gain": 0.5}, {"gain": 0.5}] * 2)
+
+
 async def test_its_calls_all_come_out_of_one_budget(tmp_path: Path) -> None:
     run = await driven(Learns(), tmp_path, problems=4, budget=make_budget(calls=11))
     assert len(run.model.asked) == 11

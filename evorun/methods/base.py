@@ -99,6 +99,14 @@ class Method(ABC):
         return self.learns_from_problems or self.restarts
 
     @property
+    def records_training(self) -> bool:
+        """True when its steps are training steps, and what it records of them (`RunContext.record`) is of these.
+
+        By default, of a method that updates weights or learns from rewards. Others are searches.
+        """
+        return self.trains or self.learns_from_rewards
+
+    @property
     def last_step(self) -> int | None:
         """Number of the last step; None where it is not known beforehand."""
         return None

@@ -139,8 +139,9 @@ class RunContext:
     def record(self, step: int, figures: Mapping[str, float], candidates: Sequence[Candidate] = ()) -> None:
         """Record the figures of a step and the candidates that serve all problems.
 
-        figures: of a training step; they go into training.jsonl, metrics.jsonl and the progress display. candidates:
-        all so far, including those of earlier steps, with the beliefs after this step. New candidates go into
+        figures: of a training step, they go into training.jsonl, metrics.jsonl and the progress display. Those of a
+        search (`Method.records_training`) join the `Step.extra` of all problems that are yielded next. candidates: all
+        so far, including those of earlier steps, with the beliefs after this step. New candidates go into
         candidates.jsonl, changed beliefs into ratings.jsonl.
         """
         self._record(step, figures, candidates)

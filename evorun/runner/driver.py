@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from msgspec.structs import replace
+
 from evorun.errors import DataError, PluginError
 from evorun.methods.base import DatasetLevel, Method, PerProblem
 from evorun.methods.context import Context, RunContext, TrainingSplit
@@ -61,6 +63,7 @@ class Driver:
 
     def __post_init__(self) -> None:
         self._archive = Archive(self.directory.path)
+        self._search_figures: dict[str, float] = {}
 
     async def run(self) -> None:
         """Solve all problems.
@@ -143,9 +146,11 @@ class Driver:
             # Inside the group: an error of a grader ends the method at once, and the other way round.
             await method.prepare(ctx)
             async for steps in method.learn(ctx):
+                figures, self._search_figures = self._search_figures, {}
                 for problem, recorder, account in zip(problems, recorders, accounts, strict=True):
                     if problem.id in steps:
-                        recorder.offer(steps[problem.id], account.cost())
+                        step = steps[problem.id]
+                        recorder.offer(replace(step, extra={**figures, **step.extra}), account.cost())
             for recorder in recorders:
                 recorder.close()
         for recorder, account in zip(recorders, accounts, strict=True):
@@ -232,7 +237,9 @@ class Driver:
         figures: Mapping[str, float],
         candidates: Sequence[Candidate],
     ) -> None:
-        if figures:
+        if not self.method.records_training:
+            self._search_figures |= figures
+        elif figures:
             # The parent counts the problems' own calls too, which the shared meter does not.
             spent = (meter.parent or meter).total
             record = TrainingRecord(step, spent.calls, spent.tokens, dict(figures))

@@ -91,6 +91,10 @@ class Ace(DatasetLevel):
     config: AceConfig
 
     @property
+    def records_training(self) -> bool:
+        return True  # it goes through training problems, and answers the run's before and after
+
+    @property
     def setting_that_shows_answers(self) -> str | None:
         return "method.labels" if self.config.labels else None
 
