@@ -327,6 +327,23 @@ def test_a_run_that_has_ended_nothing_has_no_pair(tmp_path: Path) -> None:
     assert _reasons(comparison) == {"gepa": "no problem has ended in both yet"}
 
 
+@pytest.mark.parametrize(("other", "first"), [("zero_shot", "What"), ("duel_evolve", "What parents do to a child")])
+def test_simulated_searches_for_prompts_are_decided_by_what_prompts_do(tmp_path: Path, other: str, first: str) -> None:
+    engine = {"improvement": 0.6, "misleading": 0.05, "instruction_gain": 0.4, "principle_gain": 0.0, "skill": 0.35}
+    runs = [
+        write_method(tmp_path / "a", GOOD, method="climb", simulated=True, calls={"evaluate": 3, "reflect": 1}),
+        write_method(tmp_path / "b", FAIR, method=other, simulated=True),
+    ]
+    for run in runs:
+        edit_manifest(run, config={**load_manifest(run).config, "engine": engine})
+    line = compare(runs).warnings[0]
+    cause = "hat system prompts do (engine.instruction_gain, engine.principle_gain) decides the order of methods"
+    assert f"real one. {first}" in line
+    assert cause in line
+    assert ("engine.improvement" in line) == (other == "duel_evolve")
+    assert "engine.instruction_gain=0.4, engine.principle_gain=0 and engine.skill=0.35." in line
+
+
 def test_warnings_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
     sample = {**BENCHMARK, "source": "sample", "description": "generated problems"}
     runs = [
