@@ -132,11 +132,13 @@ def test_a_papers_figures_of_training_steps_stand_beside_means_over_seeds(tmp_pa
     ]  # fmt: skip
 
 
-def test_the_cost_of_short_runs_is_said_to_be_noise(runs: list[Path], tmp_path: Path) -> None:
-    assert "noise" not in describe_overhead(compare(runs))
+def test_run_times_below_a_minute_have_no_ratio(runs: list[Path], tmp_path: Path) -> None:
+    assert "less than a minute" not in describe_overhead(compare(runs))
     short = write_rubric_run(tmp_path / "mpo", RubricSpec(refinements=1))
     _finish(short, 9, refine=(9, 0.9), total=(100, 10.0))
-    assert describe_overhead(compare([*runs, short])).endswith("ratios are mostly noise.")
+    comparison = compare([*runs, short])
+    assert describe_overhead(comparison).endswith("There is none where either took less than a minute.")
+    assert [row[-1] for row in make_overhead_table(comparison).shown()] == ["1.11", "\u2013"]
 
 
 def test_several_hacked_runs_are_told_of_in_one_line_a_sign(tmp_path: Path) -> None:

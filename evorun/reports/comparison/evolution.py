@@ -150,7 +150,7 @@ OVERHEAD_NOTE = (
     "trainer and a fixed rubric. Compare times on equal machines only."
 )
 SHORT_RUN = 60
-"""Seconds below which a run's time says little (ours): its beginning and other programs decide it."""
+"""Minimum seconds of a run whose time is compared (ours): of a shorter one its start and other programs decide it."""
 
 
 def compute_rubric_lengths(run: Run) -> list[Point]:
@@ -197,7 +197,9 @@ def make_overhead_table(comparison: ComparedRuns) -> Table:
         if not added or "total" not in cost:
             continue
         total, fixed = cost["total"], _average_fixed_seconds(run, comparison.runs)
-        ratio = seconds / fixed if seconds is not None and fixed else None
+        ratio = None  # of seconds it would be noise
+        if seconds is not None and fixed is not None and min(seconds, fixed) >= SHORT_RUN:
+            ratio = seconds / fixed
         reported = run.reported.metrics.get(RELATIVE_RUN_TIME) if run.reported else None
         records.append(
             {
@@ -218,11 +220,11 @@ def make_overhead_table(comparison: ComparedRuns) -> Table:
 
 
 def describe_overhead(comparison: ComparedRuns) -> str:
-    """Return the note on the cost of refinement, with a warning where runs are too short to compare their times."""
+    """Return the note on the cost of refinement, which says where runs are too short to compare their times."""
     seconds = [run.manifest.seconds for run in comparison.runs if run.manifest.seconds is not None]
     if not any(took < SHORT_RUN for took in seconds):
         return OVERHEAD_NOTE
-    return f"{OVERHEAD_NOTE} Some of these took less than a minute, so that such ratios are mostly noise."
+    return f"{OVERHEAD_NOTE} There is none where either took less than a minute."
 
 
 def measure_seconds_beyond_updates(run: Path) -> float | None:
