@@ -50,6 +50,7 @@ class LettersConfig(TaskConfig):
         rows = [(Problem(id=word, stratum="all", data={"word": word}), word[::-1]) for word in words]
         return load_rows(Letters(), rows[:4], validation=rows[4:])
 """
+METHODS = ("method=zero_shot,self_consistency", "method.samples=3")
 RUN = ("task=letters", "engine=simulated", "engine.skill=0.5", "engine.improvement=0", "evorun.progress=off")
 Edit = Callable[[str], None]
 
@@ -126,7 +127,7 @@ def test_code_of_evorun_grades_again_and_a_model_does_not_unasked(tmp_path: Path
 
 
 def test_a_sweep_is_replayed_by_the_new_code_and_one_bad_job_stops_no_other(tmp_path: Path, edit: Edit) -> None:
-    run("-m", "method=zero_shot,self_consistency", *RUN, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    run("-m", *METHODS, *RUN, "hydra.sweep.dir=sweep", cwd=tmp_path)
     edit("0.5")
     said = run("replay", "sweep", "output=again", cwd=tmp_path)
     assert "compare the replayed jobs: evorun report again" in said
@@ -145,7 +146,7 @@ def test_a_sweep_is_replayed_by_the_new_code_and_one_bad_job_stops_no_other(tmp_
 
 
 def test_a_sweep_is_graded_again_into_one_table_of_its_arms(tmp_path: Path, edit: Edit) -> None:
-    run("-m", "method=zero_shot,self_consistency", "seed=0,1", *RUN, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    run("-m", *METHODS, "seed=0,1", *RUN, "hydra.sweep.dir=sweep", cwd=tmp_path)
     jobs = sorted(folder.parent for folder in (tmp_path / "sweep").glob("*/results.json"))
     before = {job.name.partition("_letters")[0]: [] for job in jobs}
     for job in jobs:

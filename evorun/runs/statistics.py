@@ -315,24 +315,29 @@ def rank_correlation(groups: Sequence[Sequence[tuple[str, float, float]]], resam
     position = {name: index for index, name in enumerate(names)}
     if not names:
         return Metric(None, None, 0)
-    drawn = np.random.default_rng(0).multinomial(len(names), [1 / len(names)] * len(names), resamples)
-    times = np.vstack([np.ones(len(names)), drawn])  # multiplicity of each member: in the data, then in each resample
-    correlations = []
-    for group in groups:
-        weights = times[:, [position[name] for name, _, _ in group]]
-        correlations.append(
-            _spearman(weights, *(np.array(values) for values in zip(*(member[1:] for member in group), strict=True)))
-        )
-    known = np.array([row for row in correlations if not np.isnan(row[0])])
-    if not len(known):
+    members = [np.array([position[name] for name, _, _ in group], dtype=int) for group in groups]
+    values = [np.array([pair for _, *pair in group], dtype=float).reshape(-1, 2).T for group in groups]
+
+    def correlate(times: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the correlation of each group [groups, resamples]. times: multiplicity of each member."""
+        return np.array([_spearman(times[:, own], *pair) for own, pair in zip(members, values, strict=True)])
+
+    in_data = correlate(np.ones((1, len(names))))[:, 0]
+    varying = [index for index, one in enumerate(in_data) if not np.isnan(one)]
+    if not varying:
         return Metric(None, None, len(names))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a resample in which nothing varies has no correlation
-        means = np.nanmean(known, axis=0)
-    value = float(means[0])
+    value = float(np.mean(in_data[varying]))
     if len(names) < MIN_PROBLEMS:
         return Metric(value, None, len(names))
-    low, high = np.nanquantile(means[1:], _TAILS)
+    members, values = [members[index] for index in varying], [values[index] for index in varying]
+    rng, size = np.random.default_rng(0), _batch_size(len(names))
+    means = list[NDArray[np.float64]]()
+    for first in range(0, resamples, size):
+        drawn = rng.multinomial(len(names), [1 / len(names)] * len(names), min(size, resamples - first))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a resample in which nothing varies has no correlation
+            means.append(np.nanmean(correlate(drawn.astype(float)), axis=0))
+    low, high = np.nanquantile(np.concatenate(means), _TAILS)
     return Metric(value, (float(low), float(high)), len(names))
 
 
@@ -343,8 +348,11 @@ def _spearman(weights: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[n
     """
 
     def centred_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        below = (values[None, :] < values[:, None]) + 0.5 * (values[None, :] == values[:, None])
-        ranks = weights @ below.T
+        order = np.argsort(values, kind="stable")
+        _, starts, place = np.unique(values[order], return_index=True, return_inverse=True)
+        tied = np.add.reduceat(weights[:, order], starts, axis=1)
+        ranks = np.empty_like(weights)
+        ranks[:, order] = (np.cumsum(tied, axis=1) - 0.5 * tied)[:, place]
         centred: NDArray[np.float64] = ranks - (weights * ranks).sum(1, keepdims=True) / total
         return centred
 

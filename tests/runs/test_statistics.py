@@ -199,6 +199,17 @@ def test_rank_correlation_is_spearmans_within_groups_and_draws_members_again() -
     assert rank_correlation(groups, resamples=200).ci95 == pytest.approx(expected)
 
 
+def test_rank_correlation_of_many_members_compares_no_two_and_holds_a_batch_of_resamples() -> None:
+    values = np.random.default_rng(0).normal(size=(2000, 2))
+    group = [(f"m{i}", float(x), float(y)) for i, (x, y) in enumerate(values)]
+    tracemalloc.start()
+    found = rank_correlation([group], resamples=300)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.value == pytest.approx(stats.spearmanr(*values.T).statistic)
+    assert peak < 8 * 2**20  # of all pairs alone: 32 MB
+
+
 def test_rank_correlation_has_no_interval_of_three_and_no_value_where_nothing_varies() -> None:
     assert rank_correlation([[("a", 1, 1), ("b", 2, 3), ("c", 3, 2)]]) == Metric(0.5, None, 3)
     assert rank_correlation([[("a", 1, 1), ("b", 2, 3), ("c", 3, 2), ("d", 4, 4)]]).ci95 is not None
