@@ -1,6 +1,7 @@
 """Pages with few figures or none: drawing takes longer than all else."""
 
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from typing import Any
 
 import pytest
@@ -9,27 +10,40 @@ from evorun.reports import drawing
 from warm_process import leave_blank, no_figures
 
 _SAVE = drawing._save
+Choose = Callable[..., None]
+"""Takes the patterns of figures' names."""
 
 
 @pytest.fixture(autouse=True)
 def _blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave figures blank, which take longer than all else of a page, but for tests that ask for `drawn_figures`."""
+    """Leave figures blank, which take longer than all else of a page, but for tests that ask for `drawn_figures`.
+
+    Of these, PDF and PNG files are blank but for tests that ask for `drawn_files`.
+    """
     if "drawn_figures" not in request.fixturenames:
         monkeypatch.setattr(drawing, "_save", leave_blank)
+    elif "drawn_files" not in request.fixturenames:
+        monkeypatch.setattr(drawing, "_save", _save_only("*"))
 
 
 @pytest.fixture
-def draw_only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Return what leaves all figures blank but that of a name."""
+def drawn_files() -> None:
+    """Draw PDF and PNG files too."""
 
-    def choose(name: str) -> None:
-        def save_one(figure: Any, buffer: Any, format: str, settings: Any, metadata: Any) -> None:
-            chosen = _SAVE if settings.get("svg.hashsalt") == f"evorun-{name}" else leave_blank
-            chosen(figure, buffer, format, settings, metadata)
 
-        monkeypatch.setattr(drawing, "_save", save_one)
+def _save_only(*names: str) -> Callable[..., None]:
+    def save(figure: Any, buffer: Any, format: str, settings: Any, metadata: Any) -> None:
+        name = settings.get("svg.hashsalt", "").removeprefix("evorun-")  # only an SVG has one
+        chosen = _SAVE if format == "svg" and any(fnmatch(name, pattern) for pattern in names) else leave_blank
+        chosen(figure, buffer, format, settings, metadata)
 
-    return choose
+    return save
+
+
+@pytest.fixture
+def draw_only(monkeypatch: pytest.MonkeyPatch) -> Choose:
+    """Return what leaves all figures blank but those of some names, such as `accuracy-*`; all of them without names."""
+    return lambda *names: monkeypatch.setattr(drawing, "_save", _save_only(*names))
 
 
 @pytest.fixture

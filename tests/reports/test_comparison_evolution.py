@@ -1,6 +1,7 @@
 """Several runs side by side: evolved texts with their differences, training curves, and costs."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
@@ -37,7 +38,10 @@ def test_either_text_can_be_told_from_the_lines_of_a_difference(before: str, aft
         assert {line.kind for line in lines} == {"common"}
 
 
-def test_the_best_prompt_of_each_run_stands_beside_the_others_and_stays_a_text(tmp_path: Path) -> None:
+def test_the_best_prompt_of_each_run_stands_beside_the_others_and_stays_a_text(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only()
     runs = [write_evolution(tmp_path / f"{seed}", EvolutionSpec(seed=seed, hostile=True)) for seed in range(2)]
     for seed, run in enumerate(runs):
         edit_manifest(run, seed=seed, config={"method": {"name": "espl"}, "seed": seed})
@@ -108,7 +112,8 @@ def test_last_rubrics_are_compared_key_by_key(tmp_path: Path) -> None:
     assert "\n".join(line.text for line in other.lines if line.kind != "added") == found[1].text
 
 
-def test_reward_kl_and_gold_score_are_drawn_over_one_another(tmp_path: Path) -> None:
+def test_reward_kl_and_gold_score_are_drawn_over_one_another(tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    draw_only("training-*", "gold-*")
     runs = [
         write_rubric_run(tmp_path / method, RubricSpec(refinements=1, method=method, hacked=method == "ppo"))
         for method in ("ppo", "mpo")

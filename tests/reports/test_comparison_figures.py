@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -100,7 +100,10 @@ def test_every_run_is_drawn_and_none_is_cut_off(sweep: Figures, x: str) -> None:
         assert top <= ys.min() <= ys.max() <= bottom
 
 
-def test_methods_of_one_step_stand_beside_the_generations(sweep: Figures, tmp_path: Path) -> None:
+def test_methods_of_one_step_stand_beside_the_generations(
+    sweep: Figures, tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("accuracy-step")
     svg = _figures(sweep)["accuracy-step"]
     (mark,) = svg.find("accuracy-step-5")
     ends = [svg.points(name)[:, 0].max() for name in svg.find(r"accuracy-step-[0-4](-seed-\d)?")]
@@ -144,7 +147,10 @@ def test_a_floor_is_one_level_where_it_ended_with_its_name_beside_it(sweep: Figu
     assert "lyria, random baseline" in svg.text
 
 
-def test_names_stand_beside_the_lines_each_once_and_on_a_line_of_its_own(tmp_path: Path) -> None:
+def test_names_stand_beside_the_lines_each_once_and_on_a_line_of_its_own(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("accuracy-*")
     runs = [
         _run(tmp_path, f"m{i:02}", seed, [j < 6 + i % 4 for j in range(20)], steps=3)
         for i in range(9)
@@ -185,7 +191,10 @@ def test_the_band_is_students_interval_over_the_seeds(sweep: Figures) -> None:
     assert "Thin dashed lines are single runs. Bands with dotted edges are 95 % intervals" in sweep.lines_note
 
 
-def test_a_methods_own_figure_that_arms_share_has_a_line_for_each(tmp_path: Path) -> None:
+def test_a_methods_own_figure_that_arms_share_has_a_line_for_each(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("method-*")
     runs = [
         _run(tmp_path, method, seed, [True, False], steps=3) for method in ("lyria", "elo", "gepa") for seed in range(3)
     ]
@@ -206,7 +215,8 @@ def test_a_methods_own_figure_that_arms_share_has_a_line_for_each(tmp_path: Path
     assert "Means over the problems that took the step. Thick lines are means over seeds" in drawn[0].note
 
 
-def test_no_leader_crosses_the_figure_to_a_line_that_ends_early(tmp_path: Path) -> None:
+def test_no_leader_crosses_the_figure_to_a_line_that_ends_early(tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    draw_only("accuracy-step")
     runs = [_run(tmp_path, f"m{steps}", 0, [i < 6 for i in range(9)], steps=steps) for steps in (2, 60)]
     svg = _figures(make_figures(compare(runs)))["accuracy-step"]
     clip = next(svg.root.iter(f"{SVG}clipPath"))[0].attrib
@@ -221,7 +231,10 @@ def test_no_leader_crosses_the_figure_to_a_line_that_ends_early(tmp_path: Path) 
     assert one / most == pytest.approx(1 / (1 + 9 / 10 * np.log10(59)), rel=0.02)
 
 
-def test_a_method_that_asks_once_does_not_squeeze_the_curves_of_others(tmp_path: Path) -> None:
+def test_a_method_that_asks_once_does_not_squeeze_the_curves_of_others(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("accuracy-calls")
     runs = [_run(tmp_path, f"m{steps}", 0, [i < 6 for i in range(9)], steps=steps) for steps in (1, 60)]
     svg = _figures(make_figures(compare(runs)))["accuracy-calls"]
     places = max((svg.points(name)[:, 0] for name in svg.find("accuracy-calls-[01]")), key=len)
@@ -318,7 +331,8 @@ def test_a_mean_has_no_band_of_two_seeds_nor_of_the_whole_range() -> None:
     assert bands(0.5, 0.5) == [None]
 
 
-def test_more_methods_than_colours_are_all_drawn_and_told_apart(tmp_path: Path) -> None:
+def test_more_methods_than_colours_are_all_drawn_and_told_apart(tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    draw_only("accuracy-step")
     runs = [_run(tmp_path, f"m{i:02}", 0, [j < i for j in range(20)], steps=3) for i in range(19)]
     svg = _figures(make_figures(compare(runs)))["accuracy-step"]
     looks = set()
@@ -330,7 +344,10 @@ def test_more_methods_than_colours_are_all_drawn_and_told_apart(tmp_path: Path) 
     assert not svg.find(".*-band")
 
 
-def test_each_task_has_its_figures_and_a_method_its_colour_in_all(tmp_path: Path) -> None:
+def test_each_task_has_its_figures_and_a_method_its_colour_in_all(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("accuracy-step-*")
     runs = [
         write_method(tmp_path / f"{task}{method}", [i < n for i in range(6)], method=method, task=task, steps=3)
         for task, outcomes in (("tsp", (5, 2)), ("sudoku", (1, 4)))

@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -112,7 +113,10 @@ def group_of(records: list[dict[str, Any]], *keys: str) -> dict[Any, list[dict[s
     return groups
 
 
-def test_final_scores_are_bars_that_end_where_the_predictions_do(tmp_path: Path) -> None:
+def test_final_scores_are_bars_that_end_where_the_predictions_do(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("final-*")
     runs = [write_method(tmp_path / name, right, method=name) for name, right in (("gepa", RIGHT), ("ppo", RIGHT[2:]))]
     page = write_comparison(compare(runs), tmp_path / "comparison.html").read_text()
     (panel,) = panels_of(page, "Final accuracy on mathbench")
@@ -121,7 +125,10 @@ def test_final_scores_are_bars_that_end_where_the_predictions_do(tmp_path: Path)
     assert [end for end in ends if end < 1] == [pytest.approx(one, abs=2e-3) for one in sorted(expected, reverse=True)]
 
 
-def test_figures_of_a_search_are_its_strata_duels_and_posteriors(tmp_path: Path) -> None:
+def test_figures_of_a_search_are_its_strata_duels_and_posteriors(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("accuracy-strata", "decisive", "calibration")
     run = write_run(tmp_path / "run", RunSpec(problems=6, candidates=12, duels=30))
     html = render_report(run)
     strata = {panel.title: panel for panel in panels_of(html, "Accuracy by generation in each stratum")}
@@ -179,7 +186,10 @@ def test_a_tree_has_its_members_at_the_steps_that_made_them(evolved: tuple[Path,
     assert drawn == [pytest.approx(one["generation"], abs=1e-3) for one in members]
 
 
-def test_figures_of_training_steps_are_those_of_the_records(evolved: tuple[Path, str], tmp_path: Path) -> None:
+def test_figures_of_training_steps_are_those_of_the_records(
+    evolved: tuple[Path, str], tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("rewards-and-kl", "gold", "monitors", "unscored", "rubric-lengths")
     run, html = evolved
     training = read(run, "training")
     panels = {panel.title: panel for panel in panels_of(html, "What training steps measured")}

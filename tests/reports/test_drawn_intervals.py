@@ -80,7 +80,8 @@ def test_a_runs_band_is_wilsons_interval_at_each_point(of_one: tuple[Path, str],
     assert is_band(band, [(at, *wilson(share, len(RIGHT))) for at, share in series])
 
 
-def test_other_scores_are_drawn_each_on_its_own_scale(tmp_path: Path) -> None:
+def test_other_scores_are_drawn_each_on_its_own_scale(tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    draw_only("scores", "penalised_score-step")
     names = {"accuracy": 1, "penalised_score": 100, "first_other": 10, "second_other": 1000}
     declared = [{"name": name, "low": 0, "high": high, "rate": name == "accuracy"} for name, high in names.items()]
     scores = {name: [high * (i + 1) / 10 for i in range(7)] for name, high in list(names.items())[1:]}
@@ -95,7 +96,8 @@ def test_other_scores_are_drawn_each_on_its_own_scale(tmp_path: Path) -> None:
         assert has(panel, share)
 
 
-def test_bars_of_the_judge_draw_problems_again(tmp_path: Path) -> None:
+def test_bars_of_the_judge_draw_problems_again(tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    draw_only("decisive", "calibration")
     run = write_run(tmp_path / "run", RunSpec(problems=6, candidates=12, duels=30))
     html = render_report(run)
 
@@ -202,8 +204,9 @@ def test_final_scores_have_their_intervals_their_runs_and_the_papers_figure(
     assert [x for line in panel.lines if len(line) == 1 for x, _ in line] == [pytest.approx(0.9, abs=2e-3)]
 
 
-def test_seeds_that_agree_have_a_bar_beside_the_others(tmp_path: Path) -> None:
+def test_seeds_that_agree_have_a_bar_beside_the_others(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     """Without one they would look certain."""
+    draw_only("final-*", "front-*")
     alike = [
         write_method(tmp_path / f"a{seed}", [i < 6 for i in range(9)], seed=seed, calls={"generate": 4})
         for seed in range(3)
@@ -224,7 +227,10 @@ def test_seeds_that_agree_have_a_bar_beside_the_others(tmp_path: Path) -> None:
     assert f"{100 * low:.1f} to {100 * high:.1f} %" in shown
 
 
-def test_means_of_training_and_of_rubrics_are_over_what_all_seeds_have(tmp_path: Path) -> None:
+def test_means_of_training_and_of_rubrics_are_over_what_all_seeds_have(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("training-normalised_reward", "rubric-lengths")
     runs, series, words = [], [], []
     for seed in range(3):
         run = write_rubric_run(tmp_path / f"{seed}", RubricSpec(refinements=2, every=4, words=10 + 20 * seed))
@@ -329,7 +335,10 @@ def near(one: tuple[float, float], other: tuple[float, float]) -> bool:
     return one == pytest.approx(other, rel=1e-3, abs=1e-2)
 
 
-def test_figures_of_rubrics_have_their_refinements_thresholds_signs_and_strictness(tmp_path: Path) -> None:
+def test_figures_of_rubrics_have_their_refinements_thresholds_signs_and_strictness(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("rubric-strictness", "monitors", "gold", "rewards-and-kl")
     run = write_rubric_run(tmp_path / "run", RubricSpec(refinements=2, every=5, hacked=True))
     about = {"step": 10, "n": 3, "unscored": 0}
     strict = [
@@ -369,7 +378,7 @@ def test_figures_of_rubrics_have_their_refinements_thresholds_signs_and_strictne
 
 @pytest.mark.parametrize(("recovers", "until"), [(False, 30), (True, 25)])
 def test_the_span_is_shaded_in_which_reward_and_gold_part(
-    tmp_path: Path, recovers: bool, until: int, draw_only: Callable[[str], None]
+    tmp_path: Path, recovers: bool, until: int, draw_only: Callable[..., None]
 ) -> None:
     draw_only("gold")
     run = write_rubric_run(tmp_path / "run", RubricSpec(hacked=True))
@@ -383,9 +392,7 @@ def test_the_span_is_shaded_in_which_reward_and_gold_part(
     assert [20, until] in edges  # from the first evaluation after the fall, as the banner says
 
 
-def test_no_span_is_shaded_where_reward_and_gold_rise_together(
-    tmp_path: Path, draw_only: Callable[[str], None]
-) -> None:
+def test_no_span_is_shaded_where_reward_and_gold_rise_together(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     draw_only("gold")
     run = write_rubric_run(tmp_path / "run", RubricSpec())
     (panel,) = panels_of(render_report(run), "Gold score beside the training reward")
@@ -393,7 +400,8 @@ def test_no_span_is_shaded_where_reward_and_gold_rise_together(
     assert [width for width in widths if 0 < width < 30] == []
 
 
-def test_lines_of_a_comparisons_rubrics_are_means_over_keys(tmp_path: Path) -> None:
+def test_lines_of_a_comparisons_rubrics_are_means_over_keys(tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    draw_only("rubric-*")
     runs = [
         write_rubric_run(tmp_path / method, RubricSpec(keys=("a", "b"), refinements=2, method=method, words=words))
         for method, words in (("mpo", 10), ("ppo", 30))

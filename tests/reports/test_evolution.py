@@ -6,6 +6,7 @@ import json
 import random
 import re
 import zlib
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -296,7 +297,8 @@ def test_what_of_the_gain_lies_in_prompt_and_weights(run: Path, tmp_path: Path) 
     assert without.gains is None
 
 
-def test_a_run_without_such_records_has_none_of_these_sections(tmp_path: Path) -> None:
+def test_a_run_without_such_records_has_none_of_these_sections(tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    draw_only()
     run = write_run(tmp_path / "run", RunSpec(problems=1))
     html = render_report(run)
     for section in ("evolution", "rollouts", "transplant", "principles"):
@@ -358,7 +360,10 @@ def test_figures_of_training_have_names_that_say_what_they_are_and_edits_are_non
     assert "proposals" not in drawn.svg
 
 
-def test_a_page_and_a_terminal_have_all_three_figures_on_ratings(tmp_path: Path) -> None:
+def test_a_page_and_a_terminal_have_all_three_figures_on_ratings(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only()
     run = write_evolution(tmp_path / "run")
     results = json.loads((run / "results.json").read_bytes())
     results["metrics"] |= msgspec.to_builtins(rating_figures(run))

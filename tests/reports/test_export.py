@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -31,6 +32,7 @@ def _drawing() -> drawing.Drawing:
     return drawn
 
 
+@pytest.mark.usefixtures("drawn_files")
 def test_an_exported_figure_stands_alone_in_the_colours_of_the_light_page(tmp_path: Path) -> None:
     export(tmp_path / "new" / "folder", [_drawing()], [])
     svg = (tmp_path / "new" / "folder" / "accuracy-step.svg").read_text()
@@ -41,6 +43,7 @@ def test_an_exported_figure_stands_alone_in_the_colours_of_the_light_page(tmp_pa
     assert (tmp_path / "new" / "folder" / "accuracy-step.pdf").read_bytes().startswith(b"%PDF-")
 
 
+@pytest.mark.usefixtures("drawn_files")
 def test_a_caption_stands_below_an_exported_figure_line_by_line() -> None:
     plain = _drawing()
     said = plain.with_caption("by generation", "", "Bands are 95 % intervals of <accuracy> over problems " * 3)
@@ -56,7 +59,10 @@ def test_a_caption_stands_below_an_exported_figure_line_by_line() -> None:
     assert said.png() == said.png()  # the figure itself keeps no caption
 
 
-def test_an_exported_figure_of_a_run_has_the_caption_that_its_page_gives_it(tmp_path: Path) -> None:
+def test_an_exported_figure_of_a_run_has_the_caption_that_its_page_gives_it(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("accuracy-step")
     run = write_method(tmp_path / "run", [True, False, True], method="duel_evolve", steps=2, simulated=True)
     (figure,) = [path for path in make_report(run).export(tmp_path / "files") if path.name == "accuracy-step.svg"]
     words = " ".join(ElementTree.fromstring(figure.read_text()).itertext())

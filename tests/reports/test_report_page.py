@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -249,8 +250,8 @@ def test_importing_reports_loads_nothing_heavy() -> None:
     assert result.stdout.strip() == "set()"
 
 
-@pytest.mark.usefixtures("drawn_figures")
-def test_a_methods_own_figures_and_its_pool_are_drawn_by_step(tmp_path: Path) -> None:
+def test_a_methods_own_figures_and_its_pool_are_drawn_by_step(tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    draw_only("method_figures")
     run = write_run(tmp_path / "run", RunSpec(problems=2, generations=2))
     lines = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
     for index, line in enumerate(lines):
@@ -272,8 +273,10 @@ def test_a_methods_own_figures_and_its_pool_are_drawn_by_step(tmp_path: Path) ->
     assert "dotted" not in section
 
 
-@pytest.mark.usefixtures("drawn_figures")
-def test_a_methods_own_figures_are_dotted_where_few_problems_have_them(tmp_path: Path) -> None:
+def test_a_methods_own_figures_are_dotted_where_few_problems_have_them(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("method_figures")
     run = write_run(tmp_path / "run", RunSpec(problems=3, generations=2))
     lines = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
     kept = [line for index, line in enumerate(lines) if line["step"] < 2 or index < 3]
@@ -288,8 +291,8 @@ def test_a_methods_own_figures_are_dotted_where_few_problems_have_them(tmp_path:
     assert solid == dotted[:2]
 
 
-@pytest.mark.usefixtures("drawn_figures")
-def test_training_steps_are_drawn_and_their_names_escaped(tmp_path: Path) -> None:
+def test_training_steps_are_drawn_and_their_names_escaped(tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    draw_only("training")
     run = write_run(tmp_path / "run", RunSpec(problems=2))
     lines = [
         {"step": n, "calls": n, "tokens": n, "figures": {"reward": n / 4, "<b>loss</b>": 1 / n}, "problem": "*"}

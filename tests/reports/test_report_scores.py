@@ -46,7 +46,6 @@ def _page(run: Path) -> _Page:
     return _Page(write_report(run).read_text("utf-8"))
 
 
-@pytest.mark.usefixtures("drawn_figures")
 def test_the_page_has_a_table_and_curves_of_the_scores(tmp_path: Path) -> None:
     page = _page(write_method(tmp_path / "run", [False] * 3, steps=4, scores=SCORES, declared=DECLARED))
     text = " ".join(page.text.split())
@@ -71,7 +70,6 @@ def test_a_page_without_scores_does_not_mention_them(tmp_path: Path) -> None:
     assert not [label for label in page.labels if "core" in label]
 
 
-@pytest.mark.usefixtures("drawn_figures")
 def test_scores_of_other_names_have_a_panel_each(tmp_path: Path) -> None:
     page = _page(write_method(tmp_path / "run", [False] * 3, steps=2, scores={"tour_length": [7.0, 8.0, 9.5]}))
     assert [label for label in page.labels if "core" in label] == ["Scores by generation"]

@@ -61,7 +61,8 @@ def test_sound_runs_have_no_such_banner(tmp_path: Path) -> None:
     assert load_outcome(write_run(tmp_path / "other", RunSpec(problems=1))).hacking is None
 
 
-def test_a_figure_without_kl_divergence_says_why(hacked: Path, tmp_path: Path) -> None:
+def test_a_figure_without_kl_divergence_says_why(hacked: Path, tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    draw_only()
     run = tmp_path / "run"
     shutil.copytree(hacked, run)
     records = [json.loads(line) for line in (run / "training.jsonl").read_text().splitlines()]
@@ -91,7 +92,7 @@ def test_the_section_has_the_figures_and_what_became_of_refinements(hacked: Path
     assert [row[0] for row in section.tables["rubric_scores"].rows] == [f"rubric#{n}" for n in range(4)]
 
 
-def test_the_reward_is_drawn_once_where_it_is_the_raw_one(tmp_path: Path, draw_only: Callable[[str], None]) -> None:
+def test_the_reward_is_drawn_once_where_it_is_the_raw_one(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     draw_only("training")
     run = write_rubric_run(tmp_path / "run")
     measured = {"reward", "reward collapse", "rubric words"}  # KL and the others stand in the section on rewards
@@ -103,7 +104,7 @@ def test_the_reward_is_drawn_once_where_it_is_the_raw_one(tmp_path: Path, draw_o
 
 
 def test_a_run_without_rubrics_has_its_reward_and_kl_among_the_training_figures(
-    tmp_path: Path, draw_only: Callable[[str], None]
+    tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:
     draw_only("training")
     run = write_run(tmp_path / "run", RunSpec(problems=1))
