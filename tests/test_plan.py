@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from evorun.errors import ConfigError, DataError, EngineError
 from evorun.models.config import ModelConfig
 from evorun.models.devices import read_inventory
 from evorun.reports.text import dollars
-from evorun.runner import planned_differences
+from evorun.runner import planned_differences, plans, trials
 from evorun.runner.estimates import estimate
 from evorun.runner.memory import estimate_memory
 from evorun.runner.planned_roles import extrapolate_prompt
@@ -38,16 +39,40 @@ from evorun.testing.runs import carry_out
 SMALL = ("task=mathbench", "task.source=sample", "task.limit=3")
 API = ("engine=openai", "model=gpt_4o")
 
+_TRIALS: dict[str, Trial | None] = {}
+
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def _brief_trials(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Carry out each trial once for all tests, of a tenth of the calls but for tests that ask for `long_trials`."""
+    most = trials.MOST_CALLS if "long_trials" in request.fixturenames else trials.MOST_CALLS // 10
+    monkeypatch.setattr(trials, "MOST_CALLS", most)
+
+    def try_out_once(config: Mapping[str, Any], *more: Any, **named: Any) -> Trial | None:
+        asked = {key: value for key, value in config.items() if key not in ("seed", "model", "engine")}
+        known = repr((asked, more, named, most))
+        if known not in _TRIALS:
+            _TRIALS[known] = trials.try_out(config, *more, **named)
+        return _TRIALS[known]
+
+    monkeypatch.setattr(plans, "try_out", try_out_once)
+
+
+@pytest.fixture
+def long_trials() -> None:
+    """Measure prompts on as many calls as a plan does, for tests that hold them against those of a run."""
+
+
 def journal_calls(run: Any) -> Counter[str]:
     return Counter(key.split("|")[2] for key, _, _, usage, _ in run.effects() if usage)
 
 
+@pytest.mark.usefixtures("long_trials")
 def test_calls_of_a_formula_are_those_in_the_journal_of_that_run(tmp_path: Path) -> None:
     words = ("method=duel_evolve", "method.generations=2", "method.retries=0", *SMALL)
     (arm,) = make_plan(compose_jobs([*words, *API]), tmp_path).arms
@@ -101,7 +126,8 @@ def test_the_largest_spread_of_a_graded_score_is_said_to_be_far_too_much(tmp_pat
 
 @pytest.mark.parametrize(("attempts", "about"), [(3, True), (0, False)])
 def test_calls_of_a_method_that_draws_repeats_again_are_not_at_most(attempts: int, about: bool, tmp_path: Path) -> None:
-    words = ["method=best_of_n", "task=tsp", "task.instances=2", f"method.dedup_attempts={attempts}", *API]
+    words = ["method=best_of_n", "method.samples=6", "task=tsp", "task.instances=2", *API]
+    words.append(f"method.dedup_attempts={attempts}")
     (arm,) = make_plan(compose_jobs(words), tmp_path).arms
     assert arm.estimated is about
 
@@ -523,6 +549,7 @@ FOLDED = {"crossover": "generate", "mutate": "generate"}
 """Roles that formulas count together with others."""
 
 
+@pytest.mark.usefixtures("long_trials")
 @pytest.mark.parametrize(
     "words",
     [
