@@ -141,6 +141,15 @@ def test_one_that_sees_no_answers_suits_tasks_that_are_graded_by_opinion(monkeyp
     ("overrides", "message"),
     [
         (("method=mpo",), r"^method\.reward_source=own: has no effect with method=mpo"),
+        (("method=rler",), r"^method\.reward_source=own: has no effect with method=rler"),
+        (
+            ("method=rler", "method.reward_source=null", "method.format_reward=0.5"),
+            r"^method\.format_reward=0\.5: has no effect with method=rler",
+        ),
+        (
+            ("method=rler", "method.reward_source=null", "method.reward_scale=normalised"),
+            r"^method\.reward_scale: has no effect with method=rler",
+        ),
         (("method.rubric=initial",), r"^method\.reward_source=own: has no effect with method\.rubric=initial"),
         (("method.reward_source=owm",), r"^method\.reward_source=owm: .* did you mean method\.reward_source=own\?"),
         (("method.reward_settings.price=-1",), r"^method\.reward_settings\.price: expected a number >= 0, got -1"),

@@ -7,7 +7,7 @@ here are fixed; those that evolve are in `evorun.methods.espl` (prompts) and `ev
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from msgspec.structs import replace
@@ -31,6 +31,9 @@ from evorun.training.wire import Objective, Row
 @dataclass(kw_only=True)
 class LearningSettings(RepeatedEvaluationSettings, SamplingSettings, RubricSettings):
     """Hyperparameters of the loop; the YAML files of its methods give each default and its source."""
+
+    own_rewards: ClassVar[str] = ""
+    """Where a method's rewards come from, if it always makes its own: nothing else gives or changes them."""
 
     name: str
     steps: PositiveInt | None
@@ -66,6 +69,13 @@ class LearningSettings(RepeatedEvaluationSettings, SamplingSettings, RubricSetti
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for key in ("reward_source", "format_reward", "format_penalty") if self.own_rewards else ():
+            if value := getattr(self, key):
+                raise ConfigError(
+                    f"method.{key}={value}: has no effect with method={self.name}, whose rewards come from "
+                    f"{self.own_rewards}; choose a method without rewards of its own, such as grpo, or leave it "
+                    f"{'null' if key == 'reward_source' else 0}"
+                )
         for key in ("format_reward", "format_penalty"):
             if self.rubric is not None and getattr(self, key):
                 raise ConfigError(f"method.{key}: has no effect with method.rubric={self.rubric}; leave it 0")

@@ -224,17 +224,14 @@ class MpoConfig(RefinedLearningSettings, ProximalSettings, GradientSettings):
     Settings of trainers other than the chosen one have no effect.
     """
 
+    own_rewards = "the rubric that it evolves"
+
     trainer: Annotated[str, OneOf(TRAINERS)]
     """ppo | grpo | cispo | rloo: the method whose update is used, with its settings."""
     loss: Annotated[str, OneOf(LOSSES)]
     """For grpo: grpo | dr_grpo | dapo | bnpo, the weighting of a batch's tokens."""
 
     def __post_init__(self) -> None:
-        if self.reward_source is not None:
-            raise ConfigError(
-                f"method.reward_source={self.reward_source}: has no effect with method=mpo, whose rewards come from "
-                f"the rubric that it evolves; choose method={self.trainer}, or leave it null"
-            )
         super().__post_init__()
         if self.trainer != "ppo":
             require_at_least("method.group", self.group, 2)

@@ -27,6 +27,8 @@ from evorun.tasks.capabilities import HasRubricItems, SupportsGeneration, Suppor
 class RlerConfig(GrpoConfig, ItemSettings):
     """Hyperparameters; `conf/method/rler.yaml` gives each default and its source."""
 
+    own_rewards = "the criteria of each problem"
+
     @property
     def sees_answers(self) -> bool:
         return False

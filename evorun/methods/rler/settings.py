@@ -42,7 +42,7 @@ class ItemSettings(RubricSettings):
             raise ConfigError("method.persistent, method.adaptive: expected at least one of them true, got neither")
         fixed = {
             **{"rubric": None, "scoring": "whole", "exact_match_rate": 0.0, "reward_digits": False},
-            **{"rubric_dropout": 0.0, "min_words": 0},
+            **{"rubric_dropout": 0.0, "min_words": 0, "reward_scale": "raw"},
         }
         for name, value in fixed.items():
             if getattr(self, name) != value:
