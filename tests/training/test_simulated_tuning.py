@@ -22,6 +22,7 @@ from evorun.testing.runs import COMPLETED, Run, carry_out
 from evorun.training.simulated_tuning import SimulatedTuning, find_nearest_skill
 from evorun.training.wire import FineTuning
 from killed_runs import check_killed_run
+from warm_process import no_figures
 
 
 class Teacher:
@@ -231,7 +232,8 @@ LAFT = (
 def test_a_student_becomes_better_or_worse_with_its_teacher(tmp_path: Path, teacher: str, better: bool) -> None:
     words = (*LAFT, "teacher_engine=simulated", f"teacher_engine.skill={teacher}", f"run.stages={tmp_path}/stages")
     config = check(composed("method=zero_shot", *words))
-    outcome = run_experiment(config, tmp_path / "run", ["evorun"], Terminal(quiet=True))
+    with no_figures():
+        outcome = run_experiment(config, tmp_path / "run", ["evorun"], Terminal(quiet=True))
     assert outcome == COMPLETED
     run = Run(tmp_path / "run", outcome, [])
     manifest = run.json("manifest.json")
