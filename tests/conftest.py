@@ -94,8 +94,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--workers", type=int, default=0, help="test files at once, in forks of one process (workers.py)")
 
 
+IN_MEMORY = Path("/dev/shm")
+"""A file system in main memory: runs write to the disk, and wait for it, all the time."""
+ROOM = 8 << 30
+"""Bytes that it must have, several times as many as all tests leave."""
+
+
+def _has_room() -> bool:
+    if not os.access(IN_MEMORY, os.W_OK):
+        return False
+    system = os.statvfs(IN_MEMORY)  # tests run programs of their folders
+    return system.f_bavail * system.f_frsize >= ROOM and not system.f_flag & os.ST_NOEXEC
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Have pytest give the memory back where all tests have passed."""
+    factory = session.config._tmp_path_factory
+    if factory._basetemp is not None and factory._basetemp.is_relative_to(IN_MEMORY):
+        factory._retention_policy = "failed"
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep a process for all workers to fork: where torch is, which it imports, and no GPU, which a fork cannot use."""
+    """Make the tests' folders in main memory, unless PYTEST_DEBUG_TEMPROOT or `--basetemp` says where.
+
+    Keep a process for all workers to fork: where torch is, which it imports, and no GPU, which a fork cannot use.
+    """
+    if _has_room():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
     if count := config.getoption("workers"):
         config.pluginmanager.register(Workers(config, count))
     usable = not shutil.which("nvidia-smi") and find_spec("torch") is not None
