@@ -16,6 +16,7 @@ from evorun.reports.comparison import notes, tables
 from evorun.reports.comparison.figures import CaptionedFigure, make_figures
 from evorun.reports.comparison.findings import describe_finding
 from evorun.reports.comparison.study import StudyReport
+from evorun.reports.drawing import drawings_of_width
 from evorun.reports.tables import Table
 from evorun.runs.printable import printable
 
@@ -137,7 +138,15 @@ class Comparison:
     @cached_property
     def figures(self) -> dict[str, Figure]:
         """The figures by name."""
-        drawn = make_figures(self._compared)
+        return self.draw_figures()
+
+    def draw_figures(self, width: float | None = None) -> dict[str, Figure]:
+        """Return the figures by name, drawn at a width in inches such as a column's; None: their natural one.
+
+        Raises ConfigError for a width at which no figure can be read.
+        """
+        with drawings_of_width(width):
+            drawn = make_figures(self._compared)
         headed = [
             *(("Final scores", figure) for figure in (*drawn.finals, *drawn.other_finals)),
             *((heading, figure) for heading, figures in drawn.curves.items() for figure in figures),

@@ -123,13 +123,14 @@ USAGES = {
         "evorun report RUN_DIR... [--against=RUN_DIR|NAME]",
         "print tables, write report.html, compare several runs",
         "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR|NAME] [--score=NAME] [--output=FILE.html] "
-        "[--overwrite] [--export=FOLDER] [--json]",
+        "[--overwrite] [--export=FOLDER] [--width=INCHES] [--json]",
         "Prints the tables of a run or tournament and writes RUN_DIR/report.html. A run's shows the problems named\n"
         "by --problem, or a selection. Several runs, or a sweep's folder, also get a page that compares them:\n"
         "--output, by default comparison.html in their common folder. Each method is compared with that of --against,\n"
         "by default the one that most runs can be paired with, the best of several. Pairs have the same task, model\n"
         "and seed. --score names the score that ranks them and is tested, by default the task's primary one. --export\n"
-        "also writes figures (SVG, PDF, PNG) and tables (CSV).\n"
+        "also writes figures (SVG, PDF, PNG) and tables (CSV). --width draws these figures for a paper's column or\n"
+        "page of so many inches, without captions, which are in captions.csv.\n"
         "--output and --export must lie outside run directories; --overwrite replaces existing files. --json prints\n"
         "the figures as a document.",
     ),

@@ -66,6 +66,7 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     from evorun.cli.output import JSON, print_json, say_without_terminal, showing_progress
     from evorun.exports.documents import comparison_document, run_document
     from evorun.reports import comparison
+    from evorun.reports.drawing import drawings_of_width
     from evorun.reports.html import is_up_to_date, make_report, render_report
     from evorun.reports.page import write_page
     from evorun.reports.summary import print_summary
@@ -77,7 +78,8 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     from evorun.runs.sweeps import describe_unfinished
 
     given: list[Path] = []
-    options: dict[str, list[str]] = {"--problem": [], "--against": [], "--score": [], "--output": [], "--export": []}
+    names = ("--problem", "--against", "--score", "--output", "--export", "--width")
+    options: dict[str, list[str]] = {name: [] for name in names}
     overwrite, as_json = "--overwrite" in arguments, JSON in arguments
     rest = iter(word for word in arguments if word not in ("--overwrite", JSON))
     for argument in rest:
@@ -89,8 +91,11 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         else:
             _expect(not argument.startswith("-"), "report", arguments)
             given.append(Path(argument))
-    problems, against, scores, output, exported = options.values()
-    _expect(bool(given) and max(map(len, (against, scores, output, exported))) <= 1, "report", arguments)
+    problems, against, scores, output, exported, widths = options.values()
+    _expect(bool(given) and max(map(len, (against, scores, output, exported, widths))) <= 1, "report", arguments)
+    width = _read_width(widths[0]) if widths else None
+    if widths and not exported:
+        raise ConfigError("--width: expected --export=FOLDER beside it, whose figures have that width; got none")
     _expect(all(name.endswith(".html") for name in output), "report", arguments)
     if len(given) == 1 and (given[0] / TOURNAMENT).exists():
         from evorun.cli.tournament import report_tournament
@@ -124,7 +129,9 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     if len(folders) == 1:
         report = make_report(folders[0], problems or None)
         for path in exported:
-            files = report.export(Path(path), overwrite=overwrite)
+            with drawings_of_width(width):  # drawn again: the page's figures keep their width
+                drawn = report if width is None else make_report(folders[0], problems or None)
+            files = drawn.export(Path(path), overwrite=overwrite)
         write_page(folders[0] / REPORT, report.page)
         if as_json:
             print_json({"runs": [run_document(folders[0])], "comparison": None})
@@ -157,7 +164,7 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         pages = [render_report(folder, problems or None) for folder in drawing]
         drawing_comparison = progress.add_task("drawing the comparison", total=None)
         for path in exported:
-            files = comparison.export_comparison(compared, Path(path), overwrite=overwrite)
+            files = comparison.export_comparison(compared, Path(path), width=width, overwrite=overwrite)
         written = comparison.write_comparison(compared, file)
         progress.update(drawing_comparison, total=1, completed=1)
     if not as_json:
@@ -169,6 +176,18 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         runs = [run_document(folder) for folder in folders]
         print_json({"runs": runs, "comparison": comparison_document(compared, written)})
     return 0
+
+
+def _read_width(given: str) -> float:
+    """Return a width in inches. Raises ConfigError for anything else."""
+    from evorun.reports.drawing import drawings_of_width
+
+    try:
+        width = float(given)
+    except ValueError:
+        raise ConfigError(f"--width: expected inches, such as 3.3, got {given}") from None
+    with drawings_of_width(width):  # refused before anything is read
+        return width
 
 
 def _print_exported(files: Sequence[Path], folders: Sequence[str], console: Terminal) -> None:

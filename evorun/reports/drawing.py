@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from html import escape
-from textwrap import wrap
+from textwrap import shorten, wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from evorun.errors import ConfigError
 from evorun.reports.text import sentence
 from evorun.runs.printable import printable
 from evorun.runs.scores import Score
@@ -33,6 +34,13 @@ PROPERTIES = {INK: "--muted", GRID: "--grid", SERIES: "--series", CARD: "--card"
 }
 
 _mark: ContextVar[str] = ContextVar("mark", default="")
+_width: ContextVar[float | None] = ContextVar("width", default=None)
+MIN_WIDTH, MAX_WIDTH = 2.5, 20.0
+"""Of a figure drawn for a given place, in inches: labels fit above the one, and no page is as wide as the other."""
+_MIN_BESIDE = 6.0
+"""Minimum width in inches of a figure whose lines have their names beside the axes, not above them (ours)."""
+_MIN_PANEL = 2.6
+"""Minimum width in inches of one of several panels, where a figure is drawn for a given place (ours)."""
 _MARK_SIZE, _MARK_HEIGHT = 9.5, 0.22
 """Of the mark of a figure: in points, and the height of its line in inches."""
 
@@ -73,6 +81,8 @@ _STYLE: Any = {
     "lines.linewidth": 2,
     "lines.markersize": 4.5,
 }
+_PAPER_STYLE: Any = {"font.size": 8.5, "axes.titlesize": 8.5}
+"""Changes of it where a figure has a given width: in a column of a paper."""
 
 
 def or_nan(value: float | None) -> float:
@@ -99,7 +109,8 @@ def integer_axis(axes: "Axes") -> None:
     """Put the horizontal axis's ticks on whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    bins: Any = 10 if _width.get() is None else "auto"  # the default, or as many as there is room for
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=bins, integer=True, min_n_ticks=1))
 
 
 def cost_axis(axes: "Axes", *, in_dollars: bool) -> None:
@@ -122,17 +133,19 @@ def legend_above(axes: "Axes", panels: int = 1) -> None:
     panels: those that share the figure's width.
     """
     figure = axes.get_figure(root=True)
-    names = axes.get_legend_handles_labels()[1]
+    handles, names = axes.get_legend_handles_labels()
     if figure is None or not names:
         return
-    # in points: a line's sample and the longest name, beside the numbers of the vertical axis
-    across = 42 + 0.6 * _LEGEND_SIZE * max(map(len, names))
-    columns = min(max(int((72 * figure.get_figwidth() / panels - 60) / across), 1), len(names))
-    rows = -(-len(names) // columns)
+    # in points: beside the numbers of the vertical axis; a line's sample, and the longest name
+    room, sample, character = 72 * figure.get_figwidth() / fit_columns(panels) - 60, 42, 0.6 * _LEGEND_SIZE
+    if _width.get() is not None:
+        names = ["\n".join(wrap(" ".join(name.split()), max(int((room - sample) / character), 8))) for name in names]
+    across = sample + character * max(len(line) for name in names for line in name.split("\n"))
+    columns = min(max(int(room / across), 1), len(names))
+    rows = -(-len(names) // columns) * (1 + max(name.count("\n") for name in names))
     figure.set_figheight(figure.get_figheight() + 1.4 * _LEGEND_SIZE / 72 * rows)
-    axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), borderpad=0, ncols=columns, frameon=False, fontsize=_LEGEND_SIZE
-    )
+    place: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderpad": 0}
+    axes.legend(handles, names, ncols=columns, frameon=False, fontsize=_LEGEND_SIZE, **place)
 
 
 def draw_interval(axes: "Axes", x: float, ci95: tuple[float | None, float | None] | None, colour: str) -> None:
@@ -143,9 +156,9 @@ def draw_interval(axes: "Axes", x: float, ci95: tuple[float | None, float | None
 
 
 def make_panels(figure: "Figure", number: int, columns: int = 3, **settings: Any) -> list["Axes"]:
-    """Return axes side by side, `columns` in a row. settings: those of Matplotlib's `subplots`."""
+    """Return axes side by side, at most `columns` in a row. settings: those of Matplotlib's `subplots`."""
     rows = count_rows(number, columns)
-    grid = figure.subplots(rows, min(number, columns), squeeze=False, **settings)
+    grid = figure.subplots(rows, min(number, fit_columns(columns)), squeeze=False, **settings)
     for axes in grid.flat[number:]:
         axes.remove()
     return list(grid.flat[:number])
@@ -153,18 +166,45 @@ def make_panels(figure: "Figure", number: int, columns: int = 3, **settings: Any
 
 def count_rows(number: int, columns: int = 3) -> int:
     """Return the number of rows of a grid of panels."""
-    return -(-number // columns)
+    return -(-number // fit_columns(columns))
+
+
+def fit_columns(columns: int) -> int:
+    """Return the number of panels in a row: fewer than wanted where a figure's given width has no room for them."""
+    width = _width.get()
+    return columns if width is None else max(1, min(columns, int(width / _MIN_PANEL)))
+
+
+def choose_width(natural: float) -> float:
+    """Return the width in inches of the next figure: the given one (`drawings_of_width`), else its natural one."""
+    return _width.get() or natural
+
+
+@contextmanager
+def drawings_of_width(width: float | None) -> Iterator[None]:
+    """Draw each figure meanwhile at a width in inches, such as a column's, and without its caption; None: as usual.
+
+    Raises ConfigError for a width at which no figure can be read.
+    """
+    if width is not None and not MIN_WIDTH <= width <= MAX_WIDTH:
+        raise ConfigError(f"--width: expected inches from {MIN_WIDTH:g} to {MAX_WIDTH:g}, got {width:g}")
+    token = _width.set(width)
+    try:
+        yield
+    finally:
+        _width.reset(token)
 
 
 @contextmanager
 def open_figure(width: float, height: float) -> Iterator["Figure"]:
-    """Yield a figure of the given size in inches that pyplot does not know."""
+    """Yield a figure that pyplot does not know, of the given size in inches; the width is `choose_width`'s."""
     import matplotlib
     from matplotlib.figure import Figure
 
+    style = _STYLE if _width.get() is None else {**_STYLE, **_PAPER_STYLE}
     # a Figure of its own, since pyplot would keep a reference to it until the process ends
-    with matplotlib.rc_context(_STYLE):
-        yield Figure(figsize=(width, height), layout="constrained")
+    with matplotlib.rc_context(style):
+        yield Figure(figsize=(choose_width(width), height), layout="constrained")
 
 
 @contextmanager
@@ -189,9 +229,11 @@ class Drawing:
     """The same as a file that stands alone, on white, without its caption."""
     figure: "Figure"
     caption: str = ""
-    """Stands below it in files; a page has it above."""
+    """Stands below it in files; a page has it above, and a paper sets it itself."""
     points: Sequence[tuple[Any, ...]] = ()
     """Rows of the points that it shows, for a file; empty where tables have them."""
+    has_given_width: bool = False
+    """True where its files have exactly that width, and the caption is not in them."""
 
     def with_caption(self, *sentences: str) -> "Drawing":
         """Return the drawing with a caption of the sentences that are not empty."""
@@ -207,11 +249,10 @@ class Drawing:
     @property
     def svg(self) -> str:
         """The same as a file that stands alone, on white, with its caption."""
-        size = _VIEW_BOX.search(self.bare)
-        if not self.caption or size is None:
+        size, lines = _VIEW_BOX.search(self.bare), self._wrap_caption()
+        if not lines or size is None:
             return self.bare
         width, height = float(size["width"]), float(size["height"])
-        lines = self._wrap_caption()
         taller = f"{height + _CAPTION_LINE * (len(lines) + 0.5):g}"
         texts = "".join(
             f'<text x="{_CAPTION_INDENT}" y="{height + _CAPTION_LINE * number:g}" font-size="{_CAPTION_SIZE}" '
@@ -242,6 +283,8 @@ class Drawing:
         return buffer.getvalue()
 
     def _wrap_caption(self) -> list[str]:
+        if self.has_given_width:
+            return []
         return wrap(self.caption, int(72 * self.figure.get_figwidth() / (0.55 * _CAPTION_SIZE)))
 
 
@@ -250,8 +293,13 @@ def make_drawing(figure: "Figure", name: str, label: str) -> Drawing:
 
     A figure without a label is a part of another one and has no mark.
     """
+    has_given_width = _width.get() is not None
+    if has_given_width:
+        _wrap_labels(figure)
     if label and (mark := _mark.get()):
-        figure.set_figheight(figure.get_figheight() + _MARK_HEIGHT)
+        if has_given_width:
+            mark = "\n".join(wrap(mark, int(72 * figure.get_figwidth() / (0.6 * _MARK_SIZE))))
+        figure.set_figheight(figure.get_figheight() + _MARK_HEIGHT * (1 + mark.count("\n")))
         figure.suptitle(mark, x=0.995, ha="right", fontsize=_MARK_SIZE, style="italic")
     buffer = io.StringIO()
     # a salt of its own for each figure keeps ids apart when several share a page
@@ -270,7 +318,26 @@ def make_drawing(figure: "Figure", name: str, label: str) -> Drawing:
         lambda found: f"{found[1]}: var({PROPERTIES[found[2]]})" if found[2] in PROPERTIES else found[0],
         inline,
     )
-    return Drawing(name, inline, alone, figure)
+    return Drawing(name, inline, alone, figure, has_given_width=has_given_width)
+
+
+def _wrap_labels(figure: "Figure") -> None:
+    """Break the labels of axes and the titles of panels into lines that their axes have room for."""
+    for axes in figure.axes:
+        if (spec := axes.get_subplotspec()) is None:  # a scale of colours
+            continue
+        rows, columns = spec.get_gridspec().nrows, spec.get_gridspec().ncols
+        across, along = figure.get_figwidth() / columns - 0.6, figure.get_figheight() / rows - 0.6
+        for place in ("left", "center"):
+            axes.set_title(_wrap_lines(axes.get_title(loc=place), across), loc=place)
+        axes.set_xlabel(_wrap_lines(axes.get_xlabel(), across))
+        axes.set_ylabel(_wrap_lines(axes.get_ylabel(), along))
+
+
+def _wrap_lines(text: str, inches: float) -> str:
+    """Break each line of a label where it would be longer than so many inches."""
+    characters = max(int(72 * inches / (0.6 * _PAPER_STYLE["font.size"])), 8)
+    return "\n".join(line for whole in text.split("\n") for line in wrap(whole, characters) or [""])
 
 
 def finish_drawing(axes: "Axes", name: str, title: str, labels: tuple[str, str], *, integers: bool = True) -> Drawing:
@@ -332,18 +399,40 @@ def wrap_name(name: str, characters: int = _MAX_CHARACTERS) -> str:
     return "\n".join(wrap(printable(name), characters, max_lines=_MAX_LINES, placeholder=" …"))
 
 
+def fit_name(name: str, natural: float, characters: int, beside: int) -> str:
+    """Return a name for a line of a figure: shortened, or broken into lines where the figure has a given width.
+
+    natural: the figure's width in inches. characters: the most at that width. beside: those of a text on the same line.
+    """
+    if _width.get() is None:
+        return shorten(name, characters, placeholder=" …")
+    room = 72 * (choose_width(natural) - 0.4) / (0.6 * _PAPER_STYLE["font.size"])
+    return "\n".join(wrap(name, max(int(room) - beside, 8)))
+
+
 def compute_names_height(names: Sequence[str]) -> float:
     """Return the minimum height in inches of axes beside which these names stand one below another."""
     return _LINE_HEIGHT * sum(name.count("\n") + 1.35 for name in names)
+
+
+def names_stand_beside(natural: float) -> bool:
+    """Tell whether a figure of that natural width in inches has room for the names of lines beside its axes."""
+    return choose_width(natural) >= _MIN_BESIDE
 
 
 def label_line_ends(axes: "Axes", ends: Sequence[LineEnd], height: float) -> None:
     """Write each line's name beside the axes, with its mark, as near to the height of its end as the room allows.
 
     A thin leader joins a name to an end near it. height: of the axes, in inches. Call this when the limits are final.
+    In a narrow figure the names stand above the axes.
     """
+    figure = axes.get_figure(root=True)
+    if figure is not None and not names_stand_beside(figure.get_figwidth()):
+        for end in ends:
+            axes.plot([], [], label=end.name, **end.style)
+        return legend_above(axes)
     if not ends:
-        return
+        return None
     low, high = axes.get_ylim()
     room = [_LINE_HEIGHT * (end.name.count("\n") + 1.35) / height for end in ends]
     wanted = [(end.y - low) / (high - low) for end in ends]
@@ -371,3 +460,4 @@ def label_line_ends(axes: "Axes", ends: Sequence[LineEnd], height: float) -> Non
             )
         axes.plot([1.02, 1.05, 1.08], [places[i]] * 3, transform=across, markevery=[1], **look)
         axes.text(1.1, places[i], end.name, transform=across, va="center", fontsize=_NAME_SIZE, linespacing=1.0)
+    return None

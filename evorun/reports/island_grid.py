@@ -8,6 +8,7 @@ from evorun.reports.drawing import (
     INK,
     SERIES,
     Drawing,
+    count_rows,
     legend_above,
     make_drawing,
     make_panels,
@@ -35,7 +36,7 @@ def draw_grid(placed: Mapping[str, Sequence[Placed]], steps: Sequence[StepRecord
     if not placed or not bins:
         return None
     shown = list(placed.items())[:MAX_PROBLEMS]
-    with open_figure(10.4, 3.1) as figure:
+    with open_figure(10.4, 3.1 * count_rows(len(shown))) as figure:
         for axes, (problem, programs) in zip(make_panels(figure, len(shown)), shown, strict=True):
             _draw_cells(axes, programs, bins)
             legend_above(axes, len(shown))

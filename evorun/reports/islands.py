@@ -9,6 +9,7 @@ from evorun.reports.drawing import (
     GREY,
     RUNS,
     Drawing,
+    count_rows,
     integer_axis,
     legend_above,
     make_drawing,
@@ -49,7 +50,7 @@ def draw_islands(steps: Sequence[StepRecord], answered_by: Mapping[str, str]) ->
     }
     if values["model_children"]:
         panels["children by model"] = ("model_children", "model {}")
-    with open_figure(10.4, 3.1) as figure:
+    with open_figure(10.4, 3.1 * count_rows(len(panels))) as figure:
         for axes, (title, (series, pattern)) in zip(make_panels(figure, len(panels)), panels.items(), strict=True):
             for step in sorted(migrations):
                 axes.axvline(step, color=GREY, linewidth=0.8, linestyle=":")

@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -14,7 +14,7 @@ from evorun.errors import RunDirectoryError
 from evorun.reports import text
 from evorun.reports.drawing import Drawing
 from evorun.reports.facts import is_remark
-from evorun.reports.tables import Table
+from evorun.reports.tables import Table, make_data_table
 from evorun.reports.text import file_stem
 from evorun.runs.outputs import refuse_replacing
 from evorun.runs.printable import printable
@@ -127,14 +127,18 @@ def _finalize(value: object) -> object:
 
 
 def export(
-    folder: Path, drawings: Iterable[Drawing], tables: Iterable[Table], *, overwrite: bool = False
+    folder: Path, drawings: Sequence[Drawing], tables: Iterable[Table], *, overwrite: bool = False
 ) -> list[Path]:
     """Write each drawing as NAME.svg, NAME.pdf and NAME.png, each table as NAME.csv, and return their paths.
 
-    A missing folder is made. Raises ConfigError for an existing file unless it may be overwritten, and
+    Captions of drawings of a given width, which are not in these, are a table of their own. A missing folder is made.
+    Raises ConfigError for an existing file unless it may be overwritten, and
     RunDirectoryError for one that cannot be written; if possible, before the first is written.
     """
     contents: dict[str, bytes] = {}
+    captions = [(drawing.name, drawing.caption) for drawing in drawings if drawing.has_given_width]
+    if captions:
+        tables = [*tables, make_data_table("captions", ("figure", "caption"), captions)]
     for drawing in drawings:
         stem = file_stem(drawing.name)
         contents[f"{stem}.svg"] = drawing.svg.encode("utf-8", "replace")

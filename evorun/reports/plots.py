@@ -13,6 +13,7 @@ from evorun.reports.drawing import (
     count_rows,
     draw_interval,
     finish_drawing,
+    fit_columns,
     integer_axis,
     legend_above,
     make_drawing,
@@ -166,7 +167,7 @@ def _draw_panels(
             _draw_curve(axes, points, step, dotted=[is_of_few(point, problems) for point in points])
             if shared is not None:
                 score_axis(axes, shared)
-                axes.set_ylabel("" if place % 3 else label(shared))
+                axes.set_ylabel("" if place % fit_columns(3) else label(shared))
             axes.set_title(wrap_name(panel_name, _MAX_TITLE))
         return make_drawing(figure, name, title)
 

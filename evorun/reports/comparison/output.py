@@ -12,6 +12,7 @@ from evorun.reports.comparison.evolution import collect_evolved_texts, describe_
 from evorun.reports.comparison.figures import make_figures
 from evorun.reports.comparison.findings import describe_finding
 from evorun.reports.comparison.rows import Row
+from evorun.reports.drawing import drawings_of_width
 from evorun.reports.facts import is_remark
 from evorun.reports.page import export, markup, own_file, render, write_page
 from evorun.reports.tables import Column, Table, make_data_table, show_words, word_columns
@@ -139,12 +140,16 @@ def render_comparison(comparison: ComparedRuns, links: Mapping[str, str]) -> str
     return render("comparison/comparison.html.j2", _make_context(comparison, links))
 
 
-def export_comparison(comparison: ComparedRuns, folder: Path, *, overwrite: bool = False) -> list[Path]:
+def export_comparison(
+    comparison: ComparedRuns, folder: Path, *, width: float | None = None, overwrite: bool = False
+) -> list[Path]:
     """Write the figures (SVG, PDF, PNG) and the tables (CSV) of a comparison into a folder, and return their paths.
 
-    points.csv has the points of all lines. Raises as `export`.
+    points.csv has the points of all lines. width: of the figures, in inches; None: their natural one. Raises as
+    `export` and `drawings_of_width`.
     """
-    figures = list(make_figures(comparison))
+    with drawings_of_width(width):
+        figures = list(make_figures(comparison))
     points = make_data_table("points", plots.POINT_COLUMNS, [point for drawn in figures for point in drawn.points])
     filled = [table for table in (*tables.make_data_tables(comparison), points) if table.rows]
     return export(folder, figures, filled, overwrite=overwrite)

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median_low
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from evorun.reports.axes import TRAINING_AXES, Axis, AxisName
@@ -22,9 +21,11 @@ from evorun.reports.drawing import (
     compute_names_height,
     cost_axis,
     draw_interval,
+    fit_name,
     integer_axis,
     label_line_ends,
     make_drawing,
+    names_stand_beside,
     open_figure,
     or_nan,
     percent_axis,
@@ -48,6 +49,10 @@ _MAX_NAME_LENGTH = 60
 """Maximum characters of a name above a bar, whose figure ends the same line; the table has the whole name."""
 _WIDTH, _HEIGHT = 6.6, 3.0
 """Width of a figure and minimum height of its axes, in inches."""
+_BAR, _NAME_LINE, _VALUE_LENGTH = 0.4, 0.14, 10
+"""Of a bar with its name: height in inches, that of a further line of the name, and characters of the value beside."""
+_NARROW_HEIGHT = 2.2
+"""Height of the axes, in inches, where names stand above them."""
 _ASIDE = 0.15
 """Room for marks right of the axis, in lengths of the axis."""
 _MAX_MARKS = 8
@@ -190,7 +195,8 @@ def draw_lines(
     # several levels share a name: which is whose, the table says
     level_names = [wrap_name(curve.arm.label) for curve in baselines]
     level_names = level_names if len(baselines) < 2 else ["random baselines"]
-    height = max(_HEIGHT, compute_names_height([*names.values(), *level_names]))
+    beside = names_stand_beside(_WIDTH)
+    height = max(_HEIGHT, compute_names_height([*names.values(), *level_names])) if beside else _NARROW_HEIGHT
     gids = {curve.index: f"{file_stem(name)}-{curve.index}" for curve in curves}
     ends = []
     with open_figure(_WIDTH, height + 0.6) as figure:
@@ -259,12 +265,15 @@ def draw_bars(panel: Panel, score: Score, styles: Mapping[str, Style], name: str
     drawn = [(arm, row) for arm in panel.arms if (row := make_row(arm)).get_metric(score.name).n]
     if not drawn:
         return None
-    with open_figure(_WIDTH, 0.5 + 0.4 * len(drawn)) as figure:
+    names = [fit_name(printable(arm.label), _WIDTH, _MAX_NAME_LENGTH, beside=_VALUE_LENGTH) for arm, _ in drawn]
+    higher = _NAME_LINE * max(name.count("\n") for name in names)
+    share = _BAR / (_BAR + higher)  # of an arm's room, which is a unit, as if its name had one line
+    with open_figure(_WIDTH, 0.5 + (_BAR + higher) * len(drawn)) as figure:
         axes = figure.subplots()
-        for y, (arm, row) in enumerate(drawn):
-            _draw_bar(axes, y, arm, row, score, styles[arm.name])
+        for y, ((arm, row), shown) in enumerate(zip(drawn, names, strict=True)):
+            _draw_bar(axes, y, arm, row, score, styles[arm.name], shown, share)
         axes.set_yticks([])
-        axes.set_ylim(len(drawn) - 0.3, -0.7)
+        axes.set_ylim(len(drawn) - 1 + 0.7 * share, -0.7 * share - higher / (_BAR + higher))
         if score.rate:
             axes.set_xlim(0, 1.02)
             axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
@@ -276,28 +285,32 @@ def draw_bars(panel: Panel, score: Score, styles: Mapping[str, Style], name: str
         return make_drawing(figure, name, f"Final {words(score.name)} on {printable(panel.task)}")
 
 
-def _draw_bar(axes: "Axes", y: float, arm: Arm, row: Row, score: Score, style: Style) -> None:
-    """Draw a bar below its name and its figure: a name beside it would take half of a narrow figure."""
+def _draw_bar(axes: "Axes", y: float, arm: Arm, row: Row, score: Score, style: Style, name: str, share: float) -> None:
+    """Draw a bar below its name and its figure: a name beside it would take half of a narrow figure.
+
+    share: of its unit of the vertical axis that it takes with a name of one line.
+    """
     metric = row.get_metric(score.name)
     look = {"color": style["color"], "alpha": 0.85, "linewidth": 0}
     if arm.is_baseline:
         look = {"facecolor": "none", "edgecolor": style["color"], "linestyle": "--", "linewidth": 1.2}
-    axes.barh(y, or_nan(metric.value), height=0.36, **look)
+    axes.barh(y, or_nan(metric.value), height=0.36 * share, **look)
     if (interval := row.get_interval(score.name)) is not None:
         for colour, width in ((CARD, 4.0), (INK, 1.6)):  # a rim, to be seen on any bar
             axes.hlines(y, *interval, color=colour, linewidth=width)
     if len(arm.runs) > 1:
         finals = [or_nan(run.get_metric(score.name).value) for run in arm.runs]
         circle: Any = {"color": INK, "markersize": 3.2, "markerfacecolor": CARD, "markeredgewidth": 0.8}
-        apart = 0.2 / (len(finals) - 1)  # equal ones would cover each other
-        heights = [y - 0.1 + apart * rank for rank in range(len(finals))]
+        apart = 0.2 * share / (len(finals) - 1)  # equal ones would cover each other
+        heights = [y - 0.1 * share + apart * rank for rank in range(len(finals))]
         axes.plot(finals, heights, "o", clip_on=False, **circle)
     if (reported := row.get_reported(score.name)) is not None:
         axes.plot(reported, y, marker="D", markersize=6.5, color=INK, markerfacecolor=CARD, clip_on=False)
     across = axes.get_yaxis_transform()
-    name = shorten(printable(arm.label), _MAX_NAME_LENGTH, placeholder=" …")
-    axes.text(0, y - 0.38, name, transform=across, va="center")
-    axes.text(1, y - 0.38, value(score, metric.value), transform=across, va="center", ha="right")
+    first = y - 0.38 * share
+    middle = first - 0.5 * _NAME_LINE * name.count("\n") * share / _BAR
+    axes.text(0, middle, name, transform=across, va="center", linespacing=1.0)
+    axes.text(1, first, value(score, metric.value), transform=across, va="center", ha="right")
 
 
 def _count_covering(curves: Sequence[Curve]) -> list[int]:

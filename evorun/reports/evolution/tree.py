@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from evorun.reports.drawing import CARD, INK, Drawing, make_drawing, open_figure
+from evorun.reports.drawing import CARD, INK, Drawing, choose_width, make_drawing, open_figure
 from evorun.reports.population import Population, parse_key
 from evorun.runs.printable import printable
 
@@ -77,6 +77,7 @@ def draw_tree(population: Population, step: str) -> Drawing:
     columns = 1 + max(member.generation for member in members) - min(member.generation for member in members)
     width = min(max(10.4, 0.07 * columns), 40)  # inches: neighbours in a long lineage must not cover one another
     height = 1.5 + extent * min(0.24, max(0.12, 6 / extent))
+    width = choose_width(width)
     with open_figure(width, height) as figure:
         axes = figure.subplots()
         points = [(float(member.generation), y) for member, y in zip(members, ys, strict=True)]
@@ -102,7 +103,7 @@ def draw_tree(population: Population, step: str) -> Drawing:
         axes.set_xlabel(step)
         scale = 72 * 0.9 * width / (ends[1] - ends[0] + 2 * margin), 72 * (height - 1.2) / (extent + 1)
         _name(axes, {node: ", ".join(words) for node, words in names.items()}, points, scale)
-        _legend(axes, population)
+        _legend(axes, population, columns=max(1, min(5, int(width / 1.8))))
         if colours is not None:
             bar = figure.colorbar(colours, ax=axes, fraction=0.02, pad=0.01, aspect=14, shrink=min(1.0, 2.2 / height))
             bar.set_label("rating")
@@ -194,7 +195,7 @@ def _marker(parents: int) -> str:
     return "s" if parents == 0 else "o" if parents == 1 else "D"
 
 
-def _legend(axes: "Axes", population: Population) -> None:
+def _legend(axes: "Axes", population: Population, columns: int) -> None:
     from matplotlib.lines import Line2D
 
     made = list(zip(population.members, population.parents, strict=True))
@@ -209,4 +210,4 @@ def _legend(axes: "Axes", population: Population) -> None:
         label = "kept" if name else "dropped"
         lines[label] = Line2D([], [], marker="o", linestyle="none", markersize=size, markeredgewidth=edge, **nodes)
     place: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1)}
-    axes.legend(lines.values(), lines.keys(), ncols=5, frameon=False, borderpad=0, **place)
+    axes.legend(lines.values(), lines.keys(), ncols=columns, frameon=False, borderpad=0, **place)
