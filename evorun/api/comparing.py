@@ -1,6 +1,6 @@
 """Comparisons of runs for a script or a notebook: the tables and figures of `evorun report`, as objects."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -173,7 +173,10 @@ class Comparison:
 
 
 def compare(
-    runs: Place | Sequence[Place], against: str | PathLike[str] | Run | None = None, score: str | None = None
+    runs: Place | Sequence[Place],
+    against: str | PathLike[str] | Run | None = None,
+    score: str | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Compare runs, each with the reference of its group: runs of the same task, model and seed.
 
@@ -181,15 +184,18 @@ def compare(
         runs: what `load` takes or returns; at least two runs.
         against: the reference: a run or its folder, or the name of a method or of a row. By default the best one.
         score: the name of the score that ranks the runs and is tested. By default each task's primary one.
+        names: other names for tables and figures, by the names of rows or methods. `against` may be one of them.
 
     Raises:
         RunDirectoryError: for a folder without runs.
         DataError: for a run that cannot be read.
-        ConfigError: for fewer than two runs, where `against` is none of them, and where a run lacks the score.
+        ConfigError: for fewer than two runs, where `against` is none of them, for names of no row or of two, and
+            where a run lacks the score.
     """
     loaded = load(runs)
     folders = [loaded.path] if isinstance(loaded, Run) else [run.path for run in loaded]
     if len(folders) < 2:
         raise ConfigError(f"expected two runs or more to compare, got {len(folders)}")
     reference = against.path if isinstance(against, Run) else against
-    return Comparison(reports.compare(folders, str(reference) if isinstance(reference, PathLike) else reference, score))
+    reference = str(reference) if isinstance(reference, PathLike) else reference
+    return Comparison(reports.compare(folders, reference, score, names))

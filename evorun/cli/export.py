@@ -122,9 +122,10 @@ def _inspect(folders: Sequence[Path], output: Path, options: Mapping[str, str]) 
 
 def _latex(folders: Sequence[Path], output: Path, options: Mapping[str, str]) -> str:
     from evorun.exports.latex import comparison_tables
-    from evorun.reports.comparison import compare
+    from evorun.reports.comparison import compare, read_names
 
-    compared = compare(folders, options.get("against"), options.get("score"))
+    names = read_names([word for word in options.get("names", "").split(";") if word])
+    compared = compare(folders, options.get("against"), options.get("score"), names)
     write_atomically(output, comparison_tables(compared).encode("utf-8", "replace"))
     return r"; needs \usepackage{booktabs} and \usepackage[T1]{fontenc}"
 
@@ -157,6 +158,6 @@ _FORMATS = {
         _eval_results, ".yaml", single=True, options=("dataset", "task_id", "source"), required=("dataset", "task_id")
     ),
     "inspect": _Format(_inspect, ".eval", single=True),
-    "latex": _Format(_latex, ".tex", options=("against", "score")),
+    "latex": _Format(_latex, ".tex", options=("against", "score", "names")),
     "model": _Format(_model, "", single=True),
 }

@@ -122,15 +122,16 @@ USAGES = {
         "verbs:report",
         "evorun report RUN_DIR... [--against=RUN_DIR|NAME]",
         "print tables, write report.html, compare several runs",
-        "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR|NAME] [--score=NAME] [--output=FILE.html] "
-        "[--overwrite] [--export=FOLDER] [--width=INCHES] [--json]",
+        "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR|NAME] [--score=NAME] [--name=OLD=NEW ...] "
+        "[--output=FILE.html] [--overwrite] [--export=FOLDER] [--width=INCHES] [--json]",
         "Prints the tables of a run or tournament and writes RUN_DIR/report.html. A run's shows the problems named\n"
         "by --problem, or a selection. Several runs, or a sweep's folder, also get a page that compares them:\n"
         "--output, by default comparison.html in their common folder. Each method is compared with that of --against,\n"
         "by default the one that most runs can be paired with, the best of several. Pairs have the same task, model\n"
         "and seed. --score names the score that ranks them and is tested, by default the task's primary one. --export\n"
         "also writes figures (SVG, PDF, PNG) and tables (CSV). --width draws these figures for a paper's column or\n"
-        "page of so many inches, without captions, which are in captions.csv.\n"
+        "page of so many inches, without captions, which are in captions.csv. --name gives a row or method another\n"
+        "name in tables and figures, which --against may name.\n"
         "--output and --export must lie outside run directories; --overwrite replaces existing files. --json prints\n"
         "the figures as a document.",
     ),
@@ -189,7 +190,7 @@ USAGES = {
         "write runs for other programs, papers and readers",
         "evorun export RUN_DIR... format=archive|csv|hf_eval_results|inspect|latex|model output=PATH [paths=keep] "
         "[sign=KEY] [dataset=ORG/NAME] [task_id=NAME] [source=URL] [against=RUN_DIR|NAME] [score=NAME] "
-        "[overwrite=true], or\n"
+        "[names=OLD=NEW;...] [overwrite=true], or\n"
         "       evorun export task=NAME [task.KEY=VALUE ...] format=verifiers output=FOLDER/NAME [overwrite=true]",
         "Writes what run directories hold. A folder stands for its runs and sweeps.\n"
         "  archive          FILE.zip: completed runs, to replay without their models; no keys, hosts or paths of this\n"
@@ -200,7 +201,7 @@ USAGES = {
         "                   task_id= name the benchmark; source= is a URL of its traces or paper\n"
         "  inspect          FILE.eval: a run as a log of Inspect, for its viewer and data frames; needs inspect_ai\n"
         "  latex            FILE.tex: all tables of the comparison, with captions, for the package booktabs; against=\n"
-        "                   and score= as --against and --score of evorun report\n"
+        "                   and score= as --against and --score of evorun report, names= as --name, with ; between\n"
         "  model            FOLDER: a run's model with the adapter that the run trained merged into its weights\n"
         "format=verifiers writes a task in place of runs: a package with a taskset whose problems and rewards are the\n"
         "task's; FOLDER/NAME is its folder, named like the package.",

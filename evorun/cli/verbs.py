@@ -66,6 +66,7 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     from evorun.cli.output import JSON, print_json, say_without_terminal, showing_progress
     from evorun.exports.documents import comparison_document, run_document
     from evorun.reports import comparison
+    from evorun.reports.comparison import read_names
     from evorun.reports.drawing import drawings_of_width
     from evorun.reports.html import is_up_to_date, make_report, render_report
     from evorun.reports.page import write_page
@@ -78,8 +79,8 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     from evorun.runs.sweeps import describe_unfinished
 
     given: list[Path] = []
-    names = ("--problem", "--against", "--score", "--output", "--export", "--width")
-    options: dict[str, list[str]] = {name: [] for name in names}
+    valued = ("--problem", "--against", "--score", "--output", "--export", "--width", "--name")
+    options: dict[str, list[str]] = {name: [] for name in valued}
     overwrite, as_json = "--overwrite" in arguments, JSON in arguments
     rest = iter(word for word in arguments if word not in ("--overwrite", JSON))
     for argument in rest:
@@ -91,7 +92,7 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         else:
             _expect(not argument.startswith("-"), "report", arguments)
             given.append(Path(argument))
-    problems, against, scores, output, exported, widths = options.values()
+    problems, against, scores, output, exported, widths, renamed = options.values()
     _expect(bool(given) and max(map(len, (against, scores, output, exported, widths))) <= 1, "report", arguments)
     width = _read_width(widths[0]) if widths else None
     if widths and not exported:
@@ -116,8 +117,8 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         report_rejudge(given[0], console)
         return 0
     folders = run_folders(given)
-    if len(folders) == 1 and (against or scores or output):
-        raise ConfigError("expected several runs for --against, --score and --output, got one")
+    if len(folders) == 1 and (against or scores or output or renamed):
+        raise ConfigError("expected several runs for --against, --score, --name and --output, got one")
     for name in exported:
         refuse_folder_of_records("--export", Path(name))
         if Path(name).exists() and not Path(name).is_dir():
@@ -155,9 +156,11 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         comparing = progress.add_task("comparing the runs", total=None)
         reading = progress.track(folders, description="reading the runs")
         try:
-            compared = comparison.compare(reading, next(iter(against), None), next(iter(scores), None))
+            compared = comparison.compare(
+                reading, next(iter(against), None), next(iter(scores), None), read_names(renamed)
+            )
         except ConfigError as error:  # its options have dashes here, other than in evorun export and in Python
-            dashes = "--" if str(error).startswith(("against:", "score:")) else ""
+            dashes = "--" if str(error).startswith(("against:", "score:", "name:")) else ""
             raise ConfigError(f"{dashes}{error}") from error
         progress.update(comparing, total=1, completed=1)
         drawing = progress.track(outdated, description="drawing the page of each run")

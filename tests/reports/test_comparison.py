@@ -14,7 +14,7 @@ from scipy import stats
 
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports.comparison import ComparedRuns, choose_folder, compare
-from evorun.reports.comparison.names import format_model, name_models
+from evorun.reports.comparison.names import format_model, name_models, read_names
 from evorun.reports.comparison.notes import (
     ceiling_lines,
     cost_note,
@@ -93,7 +93,7 @@ def test_a_method_can_be_named_as_the_reference(three: list[Path]) -> None:
         "duel_evolve": "gepa",
         "zero_shot": "gepa",
     }
-    with pytest.raises(ConfigError, match=r"or duel_evolve; gepa; zero_shot, got lyria$"):
+    with pytest.raises(ConfigError, match=r'or "duel_evolve" or "gepa" or "zero_shot", got lyria$'):
         compare(three, against="lyria")
 
 
@@ -105,10 +105,31 @@ def test_an_ambiguous_reference_is_called_so_with_the_names_that_are_not(tmp_pat
     runs = [write(task, population) for task in ("tsp", "sudoku") for population in (1, 2)]
     with pytest.raises(ConfigError) as caught:
         compare(runs, against="gepa")
-    alike = "gepa, method.population=1 or gepa, method.population=2"
+    names = "gepa, method.population=1", "gepa, method.population=2"
+    alike = f'"{names[0]}" or "{names[1]}"'
     assert str(caught.value) == f"against: expected one method, got gepa, which is ambiguous: give {alike}"
-    for name in alike.split(" or "):
+    for name in names:
         assert len(compare(runs, against=name).pairs.pairs) == 2
+
+
+def test_rows_have_the_names_that_are_given_and_a_reference_is_one_of_them(tmp_path: Path) -> None:
+    def write(rating: str, seed: int) -> Path:
+        config = {"method": {"name": "duel_evolve", "rating": rating}, "seed": seed}
+        return write_method(tmp_path / f"{rating}{seed}", GOOD, method="duel_evolve", config=config, seed=seed)
+
+    runs = [write(rating, seed) for rating in ("win_rate", "posterior") for seed in (0, 1)]
+    given = ["duel_evolve, method.rating=win_rate=Win rate", "duel_evolve, method.rating=posterior=Ours"]
+    comparison = compare(runs, against="Ours", names=read_names(given))
+    assert {arm.name for arm in comparison.arms} == {"Win rate", "Ours"}
+    assert {arm.label for arm in comparison.arms} == {"Win rate", "Ours"}
+    assert {run.name for run in comparison.runs if run.manifest.seed} == {"Win rate, seed 1", "Ours, seed 1"}
+    assert {(pair.name, pair.reference) for pair in comparison.pairs.main_pairs} == {("Win rate", "Ours")}
+    with pytest.raises(ConfigError, match=r'expected one method, got "duel_evolve": give "duel_evolve, method'):
+        compare(runs, names={"duel_evolve": "Ours"})
+    with pytest.raises(ConfigError, match=r'expected a name of its own for each row, got "A" twice'):
+        compare(runs, names=dict.fromkeys([word.rpartition("=")[0] for word in given], "A"))
+    with pytest.raises(ConfigError, match=r'expected "OLD=NEW", the name of a row and another one, got "Ours"'):
+        read_names(["Ours"])
 
 
 def test_the_reference_can_be_named(three: list[Path]) -> None:

@@ -1,6 +1,7 @@
 """Comparisons of several runs: tables, pairs on the same problems, curves. Reads run directories only."""
 
 from evorun.reports.comparison.comparison import ComparedRuns, compare
+from evorun.reports.comparison.names import read_names
 from evorun.reports.comparison.output import (
     COMPARISON,
     choose_folder,
@@ -19,6 +20,7 @@ __all__ = [
     "compare",
     "export_comparison",
     "print_comparison",
+    "read_names",
     "render_comparison",
     "write_comparison",
 ]

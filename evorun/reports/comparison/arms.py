@@ -113,6 +113,14 @@ class Arm:
         curves = [curve for run in self.runs if (curve := run_curve(run, score, axis))]
         return mean_curve(curves, score, axis) if len(self.runs) > 1 else [point for curve in curves for point in curve]
 
+    def rename(self, name: str) -> "Arm":
+        """Return the arm by another name, with task and seeds where its own has them."""
+        runs = [
+            replace(run, parts={METHOD: name, **{key: run.parts[key] for key in (TASK, SEED) if key in run.parts}})
+            for run in self.runs
+        ]
+        return Arm(runs)
+
     def restrict_to(self, stratum: str) -> "Arm":
         """Return the arm on the problems of one stratum, with the primary score alone."""
         return replace(self, runs=[run.restrict_to(stratum) for run in self.runs])

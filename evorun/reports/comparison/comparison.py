@@ -1,7 +1,7 @@
 """A comparison of runs: its arms, the pairs on the same problems, and the warnings that go with them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -242,19 +242,25 @@ def find_shared_facts(rows: Sequence[Row]) -> dict[str, str]:
     return {name: value for name, value in first.items() if all(row.facts[name] == value for row in compared)}
 
 
-def compare(run_dirs: Iterable[Path], against: Path | str | None = None, score: str | None = None) -> ComparedRuns:
+def compare(
+    run_dirs: Iterable[Path],
+    against: Path | str | None = None,
+    score: str | None = None,
+    names: Mapping[str, str] | None = None,
+) -> ComparedRuns:
     """Compare two runs or more, each with the reference of its group.
 
     The reference is the run `against` (its folder, the name of a row, or that of a method or a paper's arm with one row
     per task), in other groups the same method with the same settings; by default the control of the study that the runs
     record, or else it is chosen (see `make_groups`). score: the name of the score that ranks and is tested; by default
-    each task's primary one.
+    each task's primary one. names: other names of rows or methods, by those that they have without; `against` may be
+    one of them.
 
-    Raises RunDirectoryError or DataError for a run that cannot be read, ConfigError when `against` is none of them or a
-    run lacks the score.
+    Raises RunDirectoryError or DataError for a run that cannot be read, ConfigError when `against` is none of them, a
+    name is no row's or would be that of two, or a run lacks the score.
     """
     loaded = load_runs(run_dirs, score)
-    arms = group_into_arms(loaded)
+    arms = _rename(group_into_arms(loaded), names or {})
     runs = [run for arm in arms for run in arm.runs]
     reference = find_control(runs) if against is None else _find_reference(arms, against)
     # a run's configuration may be hand-made or an older evorun's: it loses its reported figures, not the comparison
@@ -305,13 +311,37 @@ def _find_reference(arms: Sequence[Arm], against: Path | str) -> Run:
         names = [
             shorter[arm.name] if _is_one_method(_find_named(arms, shorter[arm.name])) else arm.name for arm in alike
         ]
-        raise ConfigError(
-            f"against: expected one method, got {given}, which is ambiguous: give {' or '.join(dict.fromkeys(names))}"
-        )
+        raise ConfigError(f"against: expected one method, got {given}, which is ambiguous: give {_quote(names)}")
     raise ConfigError(
-        f"against: expected one of the compared runs, by its folder, or {'; '.join(arm.name for arm in arms)}, got "
-        f"{given}"
+        f"against: expected one of the compared runs, by its folder, or {_quote(arm.name for arm in arms)}, got {given}"
     )
+
+
+def _quote(names: Iterable[str]) -> str:
+    """Return the names to choose from, in quotes: they have commas."""
+    return " or ".join(f'"{name}"' for name in dict.fromkeys(names))
+
+
+def _rename(arms: Sequence[Arm], names: Mapping[str, str]) -> list[Arm]:
+    """Return the arms with other names, which keep the task and the seed where these tell runs apart.
+
+    Raises ConfigError for a name that no arm has, or that two arms would have.
+    """
+    new: dict[int, str] = {}
+    for old, name in names.items():
+        named = {id(run) for run in _find_named(arms, old)}
+        found = [index for index, arm in enumerate(arms) if any(id(run) in named for run in arm.runs)]
+        # as with a reference, a name without the task serves all tasks
+        if not found or len({arms[index].task for index in found}) < len(found):
+            raise ConfigError(f'name: expected one method, got "{old}": give {_quote(arm.name for arm in arms)}')
+        new |= dict.fromkeys(found, name)
+    renamed = [arm.rename(new[index]) if index in new else arm for index, arm in enumerate(arms)]
+    olds: dict[str, set[str]] = defaultdict(set)
+    for arm, other in zip(arms, renamed, strict=True):
+        olds[other.name].add(arm.name)
+    if twice := [name for name, own in olds.items() if len(own) > 1]:
+        raise ConfigError(f'name: expected a name of its own for each row, got "{twice[0]}" twice; choose another')
+    return renamed
 
 
 def _find_named(arms: Sequence[Arm], name: str) -> list[Run]:

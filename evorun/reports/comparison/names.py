@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from evorun.errors import ConfigError
 from evorun.models.config import OTHER_ROLES
 from evorun.reports.comparison.reported import find_paper_name
 from evorun.reports.overview import Outcome
@@ -43,6 +44,20 @@ _MODELS = tuple(f"{role}." for role in ("model", *OTHER_ROLES))
 
 _MAX_DIFFERENCES = 4
 _MAX_VALUE_LENGTH = 24
+
+
+def read_names(given: Sequence[str]) -> dict[str, str]:
+    """Return new names by old ones from words such as `OLD=NEW`; an old name may hold an equals sign, a new one not.
+
+    Raises ConfigError for a word without both.
+    """
+    names = {}
+    for word in given:
+        old, _, new = word.rpartition("=")
+        if not old.strip() or not new.strip():
+            raise ConfigError(f'name: expected "OLD=NEW", the name of a row and another one, got "{word}"')
+        names[old.strip()] = new.strip()
+    return names
 
 
 def name_parts(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
