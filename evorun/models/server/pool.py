@@ -264,8 +264,8 @@ class EndpointPool:
                 continue
             endpoint = None if call.last in avoided else self._choose(call.last, self._loop.time())
             if endpoint is None:
-                if call.last is None:
-                    break
+                if call.last is None or len(self.endpoints) == 1:
+                    break  # no server has room for any call
                 avoided.add(call.last)
                 first += 1
                 continue
