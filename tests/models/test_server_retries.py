@@ -688,3 +688,22 @@ def test_tokens_of_attempts_in_vain_are_as_stated_or_estimated_within_what_was_a
         }
 
     virtually(scenario)
+
+
+async def test_calls_that_failed_on_the_only_server_are_not_all_looked_at_while_it_is_full() -> None:
+    class Watched(list[Any]):
+        def __getitem__(self, place: Any) -> Any:
+            looked_at.append(place)
+            return super().__getitem__(place)
+
+    looked_at: list[int] = []
+    pool = EndpointPool(["http://0/v1"], 1, MAX_OUTAGE, DEFAULTS.max_retry_after)
+    endpoint = await pool.acquire(0)
+    again = [asyncio.create_task(pool.acquire(number, endpoint)) for number in range(1, 21)]
+    await asyncio.sleep(0)
+    pool._waiting = Watched(pool._waiting)
+    pool.release(endpoint)
+    assert await again[0] is endpoint
+    assert len(looked_at) == 2  # the one that is served, and the next
+    for task in again:
+        task.cancel()
