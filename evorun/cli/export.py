@@ -126,7 +126,8 @@ def _latex(folders: Sequence[Path], output: Path, options: Mapping[str, str]) ->
 
     names = read_names([word for word in options.get("names", "").split(";") if word])
     compared = compare(folders, options.get("against"), options.get("score"), names)
-    write_atomically(output, comparison_tables(compared).encode("utf-8", "replace"))
+    chosen = [[word.strip() for word in options.get(key, "").split(",") if word] for key in ("tables", "columns")]
+    write_atomically(output, comparison_tables(compared, *chosen).encode("utf-8", "replace"))
     return r"; needs \usepackage{booktabs} and \usepackage[T1]{fontenc}"
 
 
@@ -158,6 +159,6 @@ _FORMATS = {
         _eval_results, ".yaml", single=True, options=("dataset", "task_id", "source"), required=("dataset", "task_id")
     ),
     "inspect": _Format(_inspect, ".eval", single=True),
-    "latex": _Format(_latex, ".tex", options=("against", "score", "names")),
+    "latex": _Format(_latex, ".tex", options=("against", "score", "names", "tables", "columns")),
     "model": _Format(_model, "", single=True),
 }

@@ -190,7 +190,8 @@ USAGES = {
         "write runs for other programs, papers and readers",
         "evorun export RUN_DIR... format=archive|csv|hf_eval_results|inspect|latex|model output=PATH [paths=keep] "
         "[sign=KEY] [dataset=ORG/NAME] [task_id=NAME] [source=URL] [against=RUN_DIR|NAME] [score=NAME] "
-        "[names=OLD=NEW;...] [overwrite=true], or\n"
+        "[names=OLD=NEW;...] "
+        "[tables=NAME,...] [columns=NAME,...] [overwrite=true], or\n"
         "       evorun export task=NAME [task.KEY=VALUE ...] format=verifiers output=FOLDER/NAME [overwrite=true]",
         "Writes what run directories hold. A folder stands for its runs and sweeps.\n"
         "  archive          FILE.zip: completed runs, to replay without their models; no keys, hosts or paths of this\n"
@@ -201,7 +202,8 @@ USAGES = {
         "                   task_id= name the benchmark; source= is a URL of its traces or paper\n"
         "  inspect          FILE.eval: a run as a log of Inspect, for its viewer and data frames; needs inspect_ai\n"
         "  latex            FILE.tex: all tables of the comparison, with captions, for the package booktabs; against=\n"
-        "                   and score= as --against and --score of evorun report, names= as --name, with ; between\n"
+        "                   and score= as --against and --score of evorun report, names= as --name, with ; between;\n"
+        "                   tables=arms,pairs and columns=accuracy+interval,calls choose, + for one cell\n"
         "  model            FOLDER: a run's model with the adapter that the run trained merged into its weights\n"
         "format=verifiers writes a task in place of runs: a package with a taskset whose problems and rewards are the\n"
         "task's; FOLDER/NAME is its folder, named like the package.",

@@ -4,14 +4,16 @@ import itertools
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import NamedTuple
 
+from evorun.errors import ConfigError
 from evorun.reports.comparison import ComparedRuns, notes, search_notes, tables
 from evorun.reports.comparison.evolution import describe_overhead, make_overhead_table
 from evorun.reports.comparison.findings import describe_finding
 from evorun.reports.comparison.study import StudyReport
-from evorun.reports.tables import Column, Table
+from evorun.reports.tables import Cell, Column, Table, show_words
 from evorun.reports.text import MISSING, sentence
 
 _ESCAPES = {
@@ -44,7 +46,12 @@ r"""Points of a line in LaTeX's article class at 10 pt, narrower than those of m
 _GAP = 6.0
 r"""Points between two columns: twice the `\tabcolsep` that is set."""
 _MAX_NAME = 130.0
-"""Points that a column of names takes before its cells wrap (ours)."""
+_MIN_NAME = 60.0
+"""Maximum and minimum points that a column of names takes before its cells wrap (ours)."""
+
+
+_NAMES = ("reference", "run")
+"""Headings of columns that stay when columns are chosen, beside the first one."""
 
 
 class _Part(NamedTuple):
@@ -58,18 +65,75 @@ class _Part(NamedTuple):
     table: Table
 
 
-def comparison_tables(comparison: ComparedRuns) -> str:
+def comparison_tables(comparison: ComparedRuns, chosen: Sequence[str] = (), columns: Sequence[str] = ()) -> str:
     r"""Return all tables of a comparison's page as `table` environments with captions, in the page's order.
 
     Needs `\usepackage{booktabs}`, and `\usepackage[T1]{fontenc}` for quotes. The warnings of the page and the notes on
     its tables are comments; what makes figures no benchmark result (simulated models, a sample set) is said in each
     caption, too. No table is wider than a page of the article class: columns without room follow in a table of their
     own.
+
+    chosen: names of tables (`name_table`), in this order. columns: those of each table that has any of them, by words
+    of their headings, in this order; `accuracy+interval` puts both into one cell. Columns that name the rows stay.
+    Raises ConfigError for a table or column that there is not.
     """
     origins = _describe_origins(comparison)
-    parts = [_environment(part, origins) for part in _list_parts(comparison) if part.table.rows]
+    found = {name_table(part.label): part for part in _list_parts(comparison) if part.table.rows}
+    for name in chosen:
+        if name not in found:
+            raise ConfigError(f"tables: expected some of {', '.join(found)}, got {name}")
+    parts_chosen = [found[name] for name in chosen] or list(found.values())
+    if columns:
+        parts_chosen = _choose_columns(parts_chosen, columns)
+    parts = [_environment(part, origins) for part in parts_chosen]
     study = [] if comparison.study is None else [_make_paragraph(comparison.study)]
     return _comment(comparison.warnings) + "\n".join([*study, *parts])
+
+
+def name_table(label: str) -> str:
+    """Return the name by which a table is chosen, which `evorun.compare` gives it where it has it."""
+    return {"main": "arms"}.get(label, label.replace("-", "_"))
+
+
+def _choose_columns(parts: Sequence[_Part], columns: Sequence[str]) -> list[_Part]:
+    """Return the tables with these columns alone; those with none of them as they are. Raises ConfigError."""
+    headings = {" ".join(column.heading.split()): None for part in parts for column in part.table.columns}
+    for word in (word for column in columns for word in column.split("+")):
+        if not any(_find_column(part.table, word) is not None for part in parts):
+            raise ConfigError(f"columns: expected words of some of {'; '.join(headings)}; got {word}")
+    return [part._replace(table=_select(part.table, columns)) for part in parts]
+
+
+def _find_column(table: Table, word: str) -> int | None:
+    """Return the place of the column with this heading, else of the last with these words in it; None without any."""
+    headings = [" ".join(column.heading.split()).lower() for column in table.columns]
+    wanted = " ".join(word.replace("_", " ").lower().split())
+    if wanted in headings:
+        return headings.index(wanted)
+    having = [at for at, heading in enumerate(headings) if f" {wanted} " in f" {re.sub(r'[(),]', '', heading)} "]
+    return having[-1] if having else None  # of several intervals the last is the widest: over seeds and problems
+
+
+def _select(table: Table, columns: Sequence[str]) -> Table:
+    found = [[_find_column(table, word) for word in column.split("+")] for column in columns]
+    wanted = [[place for place in places if place is not None] for places in found if None not in places]
+    if not wanted:
+        return table
+    naming = len(list(itertools.takewhile(lambda column: column.kind != "figure", table.columns))) or 1
+    names = [[place] for place in range(naming) if not place or table.columns[place].heading in _NAMES]
+    kept = [*names, *wanted]
+    made = []
+    for places in kept:
+        heading = " and ".join(table.columns[place].heading for place in places)
+        made.append(table.columns[places[0]]._replace(format=show_words, heading=heading))
+    rows: list[Sequence[Cell]] = [[_join([row[place] for place in places]) for places in kept] for row in table.shown()]
+    return replace(table, columns=made, rows=rows)
+
+
+def _join(cells: Sequence[str]) -> str:
+    """Return cells as one: a figure, and what else is said of it in parentheses."""
+    said = [cell for cell in cells[1:] if cell != MISSING]
+    return f"{cells[0]} ({'; '.join(said)})" if said else cells[0]
 
 
 def _make_paragraph(study: StudyReport) -> str:
@@ -133,7 +197,8 @@ def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
 
 def _environment(part: _Part, origins: str) -> str:
     """Return a table as one or more `table` environments, which fit a page."""
-    subject, _, about = sentence(part.caption).partition(".")
+    # names of arms may have points, too
+    subject, about = [*re.split(r"\.(?: |$)", sentence(part.caption), maxsplit=1), ""][:2]
     environments = [_comment(re.split(r"(?<=\.) ", part.notes) if part.notes else ())]
     names, pieces = _lay_out(part.table)
     for number, piece in enumerate(pieces, 1):
@@ -169,16 +234,27 @@ def _lay_out(table: Table) -> tuple[list["_Column"], list[list["_Column"]]]:
     ]
     naming = len(list(itertools.takewhile(lambda pair: pair[0].kind != "figure", filled))) or 1
     # a row without one of its names could be any run's, so long names wrap rather than leave a part
-    longest = min(_MAX_NAME, _TEXT_WIDTH * 0.55 / naming)
+    longest = min(_MAX_NAME, max(_TEXT_WIDTH * 0.4 / naming, _MIN_NAME))
     columns = [_Column(column, cells, longest) for column, cells in filled]
     names, others = columns[:naming], columns[naming:]
     room = _TEXT_WIDTH - sum(column.width + _GAP for column in names)
     parts: list[list[_Column]] = [[]]
-    for column in others:
-        if parts[-1] and sum(each.width + _GAP for each in [*parts[-1], column]) > room:
+    for group in _keep_together(others):
+        if parts[-1] and sum(each.width + _GAP for each in [*parts[-1], *group]) > room:
             parts.append([])
-        parts[-1].append(column)
+        parts[-1] += group
     return names, parts
+
+
+def _keep_together(columns: Sequence["_Column"]) -> list[list["_Column"]]:
+    """Return the columns in groups: a figure with the first interval after it, which says how far to trust it."""
+    groups: list[list[_Column]] = []
+    for column in columns:
+        if groups and len(groups[-1]) == 1 and "interval" in column.name and "interval" not in groups[-1][0].name:
+            groups[-1].append(column)
+        else:
+            groups.append([column])
+    return groups
 
 
 class _Column:

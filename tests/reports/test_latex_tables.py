@@ -13,6 +13,7 @@ from pylatexenc.latex2text import LatexNodes2Text
 from pylatexenc.latexwalker import LatexEnvironmentNode, LatexWalker
 
 from evorun.cli.export import export_runs
+from evorun.errors import ConfigError
 from evorun.exports.latex import comparison_tables, render
 from evorun.reports import text
 from evorun.reports.comparison import compare
@@ -205,3 +206,28 @@ def test_each_caption_says_what_is_simulated(tmp_path: Path) -> None:
 def read_latex(document: str) -> str:
     """Return what LaTeX would typeset."""
     return str(LatexNodes2Text(keep_comments=True).latex_to_text(document))
+
+
+def test_tables_and_columns_are_chosen_and_a_score_has_its_interval_beside_it(tmp_path: Path) -> None:
+    seeds = (0, 1, 2)
+    runs = [
+        write_method(tmp_path / f"{name}{seed}", [i < right + seed for i in range(12)], method=name, seed=seed)
+        for name, right in (("one_way", 7), ("an_other", 3))
+        for seed in seeds
+    ]
+    compared = compare(runs)
+    chosen = comparison_tables(compared, ["pairs", "arms"], ["accuracy+interval", "difference", "p", "calls"])
+    assert re.findall(r"\\label\{tab:(.*?)\}", chosen) == ["pairs", "main"]
+    by_label = re.split(r"\\label", chosen)[1:]
+    heads = [re.sub(r"\s+", " ", part.split(r"\toprule")[1].split(r"\midrule")[0]) for part in by_label]
+    assert [len(head.split(r"\tabularnewline")[0].split("&")) for head in heads] == [3, 3]  # run and the two it has
+    assert re.search(r"one\S*way & 66\.7 \\% \([\d.]+ to [\d.]+ \\%\) & 1 ", by_label[1])
+    for piece in re.split(r"\\begin\{table\}", comparison_tables(compared))[1:]:
+        if re.search(r"\\label\{tab:(main|pairs)", piece) and re.search(
+            r"accuracy|difference", piece.split("midrule")[0]
+        ):
+            assert "interval" in piece.split(r"\midrule")[0].split(r"\toprule")[1]
+    with pytest.raises(ConfigError, match=r"tables: expected some of arms, .*pairs.*, got final"):
+        comparison_tables(compared, ["final"])
+    with pytest.raises(ConfigError, match=r"columns: expected words of some of run; .*accuracy.*; got price"):
+        comparison_tables(compared, ["arms"], ["price"])
