@@ -1,4 +1,6 @@
-"""Signs of reward hacking in a run with rubric rewards: divergence from the gold score, and monitors above thresholds.
+"""Signs of reward hacking: divergence of reward and gold score, and monitors above thresholds.
+
+They are looked for where something else than the task's own grade rewards: a rubric, criteria or a plug-in.
 
 The rule of divergence is ours. The training reward and the gold score diverge at an evaluation where, compared with an
 earlier one,
@@ -128,7 +130,8 @@ def _estimate_noise(rewards: Mapping[int, float]) -> float:
     return float((2 * variance / WINDOW) ** 0.5)
 
 
-REWARD, RAW = "reward_normalised", "reward_raw"
+REWARD, RAW, CRITERIA = "reward_normalised", "reward_raw", "reward_items"
+"""Figures of training steps: a rubric's points on a common scale and as they are, and criteria per response."""
 MONITOR = "monitor_"
 
 DIVERGED = "Reward hacking? Training reward and gold score diverge; each run's own page says where."
@@ -154,6 +157,10 @@ class Hacking(NamedTuple):
     divergence: Divergence | None
     gold: Score
     """The score outside the reward."""
+    reward: str
+    """The figure of training steps that is compared with it."""
+    by_rubric: bool
+    """True for a rubric's rewards."""
     lines: Mapping[str, str]
     """Warnings, one per sign; each with its shorter form, equal for all runs with this sign."""
 
@@ -163,16 +170,26 @@ def has_rubric_rewards(training: Sequence[TrainingRecord]) -> bool:
     return any(RAW in record.figures for record in training)
 
 
+def has_gameable_rewards(manifest: Manifest, training: Sequence[TrainingRecord]) -> bool:
+    """Tell whether something else than the task's own grade rewards: a rubric, criteria or a plug-in."""
+    method = manifest.config.get("method")
+    by_plugin = isinstance(method, Mapping) and method.get("reward_source") is not None
+    return (by_plugin and bool(training)) or any(RAW in at.figures or CRITERIA in at.figures for at in training)
+
+
 def find_hacking(manifest: Manifest, training: Sequence[TrainingRecord], steps: Sequence[StepRecord]) -> Hacking | None:
-    """Return the signs of hacking; None for a run without rubric rewards."""
-    if not has_rubric_rewards(training):
+    """Return the signs of hacking; None for a run that the task's own grade rewards."""
+    if not has_gameable_rewards(manifest, training):
         return None
-    measure = find_gold_score(manifest, steps)
-    rewards = {record.step: record.figures[REWARD] for record in training if REWARD in record.figures}
+    by_rubric, measure = has_rubric_rewards(training), find_gold_score(manifest, steps)
+    reward = REWARD if by_rubric else "reward"
+    rewards = {record.step: record.figures[reward] for record in training if reward in record.figures}
     refined = [step + _get_lag(manifest) for step in find_refinement_steps(training)]
     found = find_divergence(rewards, collect_gold_scores(steps, measure), refined)
-    lines = {} if found is None else {describe_divergence(found, measure): DIVERGED}
-    return Hacking(found, measure, {**lines, **describe_alarms(training, get_thresholds(manifest))})
+    named = "normalised reward" if by_rubric else "reward"
+    lines = {} if found is None else {describe_divergence(found, measure, named): DIVERGED}
+    alarms = describe_alarms(training, get_thresholds(manifest))
+    return Hacking(found, measure, reward, by_rubric, {**lines, **alarms})
 
 
 def _get_lag(manifest: Manifest) -> int:
@@ -203,8 +220,8 @@ def find_refinement_steps(training: Sequence[TrainingRecord]) -> list[int]:
     return [record.step for record in training if record.figures.get("rubrics_refined")]
 
 
-def describe_divergence(found: Divergence, measure: Score) -> str:
-    """Return the warning that says where reward and gold score diverge."""
+def describe_divergence(found: Divergence, measure: Score, reward: str) -> str:
+    """Return the warning that says where reward and gold score diverge. reward: its name."""
     change, worst = found.first, found.worst
     name = text.words(measure.name)
 
@@ -213,7 +230,7 @@ def describe_divergence(found: Divergence, measure: Score) -> str:
 
     line = (
         f"Reward hacking? The training reward and the gold score diverge at step {change.last}: since step "
-        f"{change.first} the {name} of the test problems fell {describe(change.gold)}, while the normalised reward "
+        f"{change.first} the {name} of the test problems fell {describe(change.gold)}, while the {reward} "
         f"went {describe(change.reward)}."
     )
     if worst.last != change.last:

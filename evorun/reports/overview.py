@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from evorun.errors import JournalError, RunDirectoryError
 from evorun.models.base import Wasted
-from evorun.reports.hacking import Hacking, find_hacking, has_rubric_rewards
+from evorun.reports.hacking import Hacking, find_hacking, has_gameable_rewards
 from evorun.reports.missing import find_missing_records
 from evorun.reports.population import count_crossovers
 from evorun.reports.training import find_negligible_training, find_training_failures
@@ -199,7 +199,7 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
     missing = [] if intact else find_missing_records(run_dir, manifest, results, predictions)
     training = read_training(run_dir)
     # steps hold texts, so they are read only where something is counted from them
-    steps = read_steps_without_texts(run_dir) if results is None or has_rubric_rewards(training) else []
+    steps = read_steps_without_texts(run_dir) if results is None or has_gameable_rewards(manifest, training) else []
     cost_note = ""
     if results is None:
         metrics, by_stratum = outcome_metrics(predictions, manifest.scores)

@@ -10,6 +10,8 @@ import pytest
 from drawn import panels_of
 from rubric_fixture import RubricSpec, write_rubric_run
 
+from evorun.reports.comparison.comparison import compare
+from evorun.reports.comparison.figures import make_figures
 from evorun.reports.html import render_report
 from evorun.reports.overview import load_curves, load_outcome
 from evorun.reports.population import summarise_rollouts
@@ -61,8 +63,49 @@ def test_sound_runs_have_no_such_banner(tmp_path: Path) -> None:
     assert load_outcome(write_run(tmp_path / "other", RunSpec(problems=1))).hacking is None
 
 
+<<<<<<< HEAD
 def test_a_figure_without_kl_divergence_says_why(hacked: Path, tmp_path: Path, draw_only: Callable[..., None]) -> None:
     draw_only()
+=======
+def _reward_by_a_plug_in(hacked: Path, run: Path) -> Path:
+    """Write the hacked run as one of a plug-in's rewards, which has no figures of rubrics."""
+    shutil.copytree(hacked, run)
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["config"]["method"] = {"name": "grpo", "reward_source": run.name}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    records = [json.loads(line) for line in (run / "training.jsonl").read_text().splitlines()]
+    for record in records:
+        for name in [name for name in record["figures"] if name.startswith(("reward_", "rubric"))]:
+            del record["figures"][name]
+    (run / "training.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return run
+
+
+def test_the_reward_of_a_plug_in_is_drawn_with_the_score_and_said_to_part_from_it(hacked: Path, tmp_path: Path) -> None:
+    run = _reward_by_a_plug_in(hacked, tmp_path / "brief")
+    hacking = load_outcome(run).hacking
+    assert hacking is not None
+    assert "while the reward went from 3.30 to 3.81" in next(iter(hacking.lines))
+    html = render_report(run)
+    assert "The training reward and the gold score diverge at step 20" in html
+    # a reward above 1 does not share the axis of a score in [0, 1]
+    reward, gold = panels_of(html, "Gold score beside the training reward")
+    assert max(y for _, y in reward.lines[0]) > 1
+    assert max(y for _, y in gold.lines[0]) <= 1
+    assert "Dashed lines: a rubric was replaced" not in html
+
+
+def test_a_comparison_draws_each_arms_reward_above_its_score(hacked: Path, tmp_path: Path) -> None:
+    runs = [_reward_by_a_plug_in(hacked, tmp_path / name) for name in ("brief", "long")]
+    figures = {figure.caption: figure.drawing.svg for figure in make_figures(compare(runs)).trained}
+    beside = figures["Reward beside the score"]
+    assert beside.count('id="axes_') == 4
+    assert all(name in beside for name in ("reward_source=brief", "reward_source=long", "training reward", "rubric"))
+    assert "Gold score" not in figures  # it is the score whose curves stand above
+
+
+def test_a_figure_without_kl_divergence_says_why(hacked: Path, tmp_path: Path) -> None:
+>>>>>>> 0af716b5 (Warn where any reward is gamed, and draw it beside the score)
     run = tmp_path / "run"
     shutil.copytree(hacked, run)
     records = [json.loads(line) for line in (run / "training.jsonl").read_text().splitlines()]

@@ -183,7 +183,7 @@ def compute_rubric_strictness(run: Run) -> list[Point]:
 
 
 def _read_lineages(run: Run) -> Mapping[str, Sequence[Length]]:
-    if run.outcome.hacking is None:
+    if run.outcome.hacking is None or not run.outcome.hacking.by_rubric:
         return {}
     return measure_rubrics(read_records(run.outcome.run_dir / "candidates.jsonl", CandidateRecord))
 
@@ -248,6 +248,7 @@ def _average_fixed_seconds(run: Run, runs: Sequence[Run]) -> float | None:
         for other in runs
         if other.manifest.method == trainer
         and other.outcome.hacking is not None
+        and other.outcome.hacking.by_rubric
         and other.manifest.task == run.manifest.task
         and other.manifest.models.get("policy") == run.manifest.models.get("policy")
         and other.manifest.seconds is not None

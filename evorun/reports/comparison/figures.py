@@ -22,6 +22,7 @@ from evorun.reports.comparison.plots import (
     draw_curves,
     draw_lines_over_seeds,
 )
+from evorun.reports.comparison.rewards import draw_rewards_beside_scores
 from evorun.reports.comparison.rows import find_reported_model, make_row
 from evorun.reports.drawing import Drawing, marked_drawings
 from evorun.reports.facts import mark_origins
@@ -158,7 +159,13 @@ def _draw_training(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, 
         name = _name_figure(comparison, panel, f"training-{text.file_stem(y)}")
         drawing = draw_lines_over_seeds(panel, lines, styles, name, (TRAINING_AXES["step"].label, y))
         figures.append((f"{text.sentence(y)}{on}", note, drawing))
-    gold = next((run.outcome.hacking.gold for run in panel.runs if run.outcome.hacking), None)
+    beside = draw_rewards_beside_scores(panel, styles, _name_figure(comparison, panel, "reward-beside-score"))
+    note = (
+        "Above: means over each step's rollouts, by each arm's own measure; below: the test problems. Means over seeds"
+    )
+    figures.append((f"Reward beside the score{on}", note, beside))
+    rewarded = [hacking for run in panel.runs if (hacking := run.outcome.hacking) is not None]
+    gold = next((hacking.gold for hacking in rewarded if hacking.by_rubric), None)
     if gold is not None:
         name = _name_figure(comparison, panel, f"gold-{gold.name}")
         curves = collect_curves(panel, gold, panel.axes["step"])

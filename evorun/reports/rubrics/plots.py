@@ -55,15 +55,21 @@ def draw_gold_score(
     score: Score,
     refined: Sequence[int],
     divergence: Divergence | None,
+    *,
+    reward: str,
 ) -> Drawing | None:
-    """Draw the gold score by evaluation beside the normalised reward, and where they diverge; None without both."""
+    """Draw the gold score by evaluation beside the reward, and where they diverge; None without both.
+
+    reward: its name.
+    """
     known = [point for point in gold if point.value is not None]
     if not known or not rewards:
         return None
-    together = score.low == 0 and score.high == 1
+    shares = [or_nan(point.value) for point in rewards]
+    together = score.low == 0 and score.high == 1 and not any(share < 0 or share > 1 for share in shares)
     with open_figure(10.4, 3.4 if together else 5) as figure:
         panels = [figure.subplots()] * 2 if together else list(figure.subplots(2, 1, sharex=True))
-        panels[0].plot(*_split(rewards), color=RUNS[4], linewidth=1.4, label="training reward, normalised")
+        panels[0].plot(*_split(rewards), color=RUNS[4], linewidth=1.4, label=reward)
         panels[1].plot(*_split(known), color=SERIES, marker="o", label=f"gold score: {text.label(score)}")
         for point in known:
             draw_interval(panels[1], point.step, point.ci95, SERIES)

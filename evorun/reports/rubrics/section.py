@@ -8,7 +8,7 @@ from msgspec.structs import astuple
 
 from evorun.reports import text
 from evorun.reports.drawing import Drawing, or_nan
-from evorun.reports.hacking import MONITOR, RAW, REWARD, find_refinement_steps, get_thresholds
+from evorun.reports.hacking import MONITOR, RAW, find_refinement_steps, get_thresholds
 from evorun.reports.overview import Curves, Outcome
 from evorun.reports.population import Length, measure_rubrics, parse_key, read_rubric_scores
 from evorun.reports.rubrics import plots
@@ -22,7 +22,7 @@ UNSCORED = "reward_unscored_"
 
 @dataclass(frozen=True)
 class RubricSection:
-    """The section's content; for a run without rubric rewards, its monitors alone."""
+    """The section's content; for a run that the task's own grade rewards, its monitors alone."""
 
     plots: Mapping[str, Drawing] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
@@ -55,23 +55,24 @@ def load_rubric_section(outcome: Outcome, curves: Curves) -> RubricSection:
     above = get_thresholds(outcome.manifest)
     drawn: dict[str, Drawing | None] = {"monitors": plots.draw_monitors(series, refined, above)}
     with_thresholds = any(MONITOR + name in series for name in above)
-    if outcome.hacking is None:
+    hacking, unscored = outcome.hacking, compute_unscored_shares(training)
+    if hacking is not None:
+        drawn["gold"] = plots.draw_gold_score(
+            series.get(hacking.reward, []),
+            curves.series.get(hacking.gold.name) or curves.scores.get(hacking.gold.name) or [],
+            hacking.gold,
+            refined,
+            hacking.divergence,
+            reward="training reward, normalised" if hacking.by_rubric else "training reward",
+        )
+        drawn["unscored"] = plots.draw_unscored(unscored, refined)
+    if hacking is None or not hacking.by_rubric:
         kept = {name: drawing for name, drawing in drawn.items() if drawing is not None}
         return RubricSection(kept, has_thresholds=with_thresholds)
-    measure = outcome.hacking.gold
     versions = measure_rubrics(read_records(outcome.run_dir / "candidates.jsonl", CandidateRecord))
     strict = read_rubric_scores(outcome.run_dir)
-    unscored = compute_unscored_shares(training)
     drawn |= {
-        "gold": plots.draw_gold_score(
-            series.get(REWARD, []),
-            curves.series.get(measure.name) or curves.scores.get(measure.name) or [],
-            measure,
-            refined,
-            outcome.hacking.divergence,
-        ),
         "rewards": plots.draw_rewards(series, refined),
-        "unscored": plots.draw_unscored(unscored, refined),
         "lengths": plots.draw_lengths(versions),
         "strictness": plots.draw_strictness(group_strictness(strict, versions)),
     }
