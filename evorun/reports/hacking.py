@@ -188,7 +188,9 @@ def find_hacking(manifest: Manifest, training: Sequence[TrainingRecord], steps: 
     found = find_divergence(rewards, collect_gold_scores(steps, measure), refined)
     named = "normalised reward" if by_rubric else "reward"
     lines = {} if found is None else {describe_divergence(found, measure, named): DIVERGED}
-    alarms = describe_alarms(training, get_thresholds(manifest))
+    # what a simulated model thinks is filler, which repeats; only the texts that rubrics reward are more than that
+    speaks = by_rubric or not manifest.simulated
+    alarms = describe_alarms(training, get_thresholds(manifest)) if speaks else {}
     return Hacking(found, measure, reward, by_rubric, {**lines, **alarms})
 
 

@@ -63,10 +63,6 @@ def test_sound_runs_have_no_such_banner(tmp_path: Path) -> None:
     assert load_outcome(write_run(tmp_path / "other", RunSpec(problems=1))).hacking is None
 
 
-<<<<<<< HEAD
-def test_a_figure_without_kl_divergence_says_why(hacked: Path, tmp_path: Path, draw_only: Callable[..., None]) -> None:
-    draw_only()
-=======
 def _reward_by_a_plug_in(hacked: Path, run: Path) -> Path:
     """Write the hacked run as one of a plug-in's rewards, which has no figures of rubrics."""
     shutil.copytree(hacked, run)
@@ -95,6 +91,21 @@ def test_the_reward_of_a_plug_in_is_drawn_with_the_score_and_said_to_part_from_i
     assert "Dashed lines: a rubric was replaced" not in html
 
 
+def test_monitors_warn_of_no_filler_of_a_simulated_model(
+    hacked: Path, tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only()
+    run = _reward_by_a_plug_in(hacked, tmp_path / "brief")
+    warned = "Letters of a foreign script (share)"
+    assert any(warned in line for line in load_outcome(run).hacking.lines)  # type: ignore[union-attr]
+    assert "A warning goes by means over five steps" in render_report(run)
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["simulated"] = True
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert not any(warned in line for line in load_outcome(run).hacking.lines)  # type: ignore[union-attr]
+    assert "Nothing warns here: the reasoning of a simulated model is filler" in render_report(run)
+
+
 def test_a_comparison_draws_each_arms_reward_above_its_score(hacked: Path, tmp_path: Path) -> None:
     runs = [_reward_by_a_plug_in(hacked, tmp_path / name) for name in ("brief", "long")]
     figures = {figure.caption: figure.drawing.svg for figure in make_figures(compare(runs)).trained}
@@ -104,8 +115,8 @@ def test_a_comparison_draws_each_arms_reward_above_its_score(hacked: Path, tmp_p
     assert "Gold score" not in figures  # it is the score whose curves stand above
 
 
-def test_a_figure_without_kl_divergence_says_why(hacked: Path, tmp_path: Path) -> None:
->>>>>>> 0af716b5 (Warn where any reward is gamed, and draw it beside the score)
+def test_a_figure_without_kl_divergence_says_why(hacked: Path, tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    draw_only()
     run = tmp_path / "run"
     shutil.copytree(hacked, run)
     records = [json.loads(line) for line in (run / "training.jsonl").read_text().splitlines()]

@@ -26,8 +26,8 @@ class RubricSection:
 
     plots: Mapping[str, Drawing] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
-    has_thresholds: bool = False
-    """True if a monitor is drawn with its threshold."""
+    threshold_note: str = ""
+    """Explains the thresholds of monitors; empty where none is drawn."""
     no_kl: str = ""
     """The reason why the figure of rewards has no KL divergence; empty where it has one."""
 
@@ -54,7 +54,7 @@ def load_rubric_section(outcome: Outcome, curves: Curves) -> RubricSection:
     refined, series = find_refinement_steps(training), curves.training
     above = get_thresholds(outcome.manifest)
     drawn: dict[str, Drawing | None] = {"monitors": plots.draw_monitors(series, refined, above)}
-    with_thresholds = any(MONITOR + name in series for name in above)
+    note = _describe_thresholds(outcome) if any(MONITOR + name in series for name in above) else ""
     hacking, unscored = outcome.hacking, compute_unscored_shares(training)
     if hacking is not None:
         drawn["gold"] = plots.draw_gold_score(
@@ -68,7 +68,7 @@ def load_rubric_section(outcome: Outcome, curves: Curves) -> RubricSection:
         drawn["unscored"] = plots.draw_unscored(unscored, refined)
     if hacking is None or not hacking.by_rubric:
         kept = {name: drawing for name, drawing in drawn.items() if drawing is not None}
-        return RubricSection(kept, has_thresholds=with_thresholds)
+        return RubricSection(kept, threshold_note=note)
     versions = measure_rubrics(read_records(outcome.run_dir / "candidates.jsonl", CandidateRecord))
     strict = read_rubric_scores(outcome.run_dir)
     drawn |= {
@@ -100,7 +100,19 @@ def load_rubric_section(outcome: Outcome, curves: Curves) -> RubricSection:
     ]
     kept = {name: drawing for name, drawing in drawn.items() if drawing is not None}
     shown = {table.name: table for table in tables if table.rows}
-    return RubricSection(kept, shown, with_thresholds, "" if series.get("kl") else plots.NO_KL)
+    return RubricSection(kept, shown, note, "" if series.get("kl") else plots.NO_KL)
+
+
+def _describe_thresholds(outcome: Outcome) -> str:
+    """Explain the dotted lines of the monitors, and when a run warns by them."""
+    hacking = outcome.hacking
+    if outcome.manifest.simulated and not (hacking and hacking.by_rubric):
+        rule = "Nothing warns here: the reasoning of a simulated model is filler, which repeats one sentence"
+    elif hacking is None:
+        rule = "Nothing warns here, where the grade of the task is the reward"
+    else:
+        rule = "A warning goes by means over five steps, so that single steps may cross the line"
+    return f"dotted: normal texts stay below. {rule}"
 
 
 def group_strictness(
