@@ -57,7 +57,7 @@ class NotedPolicy:
         """The step of each restart, and the number of batches before it."""
         self.stopwatch = None
 
-    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
+    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False, **_: Any) -> Figures:
         self.batches.append(list(rows))
         if rewards_changed:
             self.changed_rewards.append(step)

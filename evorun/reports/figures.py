@@ -56,6 +56,7 @@ TRAINING = {
     "truncated": "truncated completions (share)",
     "grad_norm": "gradient norm (before clipping)",
     "data_skill": "skill that the conversations show (simulated)",
+    "gradient": "gradient of the skill (simulated)",
     "skill_gain": "gain in skill (simulated)",
     "clipped_gradients": "gradients clipped (share of optimiser steps)",
     "entropy_fraction": "entropy (share of the largest)",

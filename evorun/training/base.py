@@ -1,7 +1,7 @@
 """The interface between a method and the policy that it trains, with weights or simulated."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -26,10 +26,19 @@ class TrainedPolicy(Protocol):
         """Measures the steps; None where nothing real is trained."""
         ...
 
-    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
+    async def update(
+        self,
+        step: int,
+        rows: Sequence[Row],
+        *,
+        rewards_changed: bool = False,
+        get_scores: Callable[[], Awaitable[Sequence[float] | None]] | None = None,
+    ) -> Figures:
         """Learn from a batch of completions; return the trainer's figures, and the advantages that it estimates.
 
-        rewards_changed: the source of rewards differs from that of the previous update, see `Train`.
+        rewards_changed: the source of rewards differs from that of the previous update, see `Train`. get_scores: gives
+        the task's scores of the rows, or None where nobody knows them; a simulated policy asks, to know what the
+        rewards teach.
 
         Requests for the step's weights (`Role.lag` 0) must come after this call, and wait for the update. Requests for
         those of the step before (lag 1), or of up to `max_lag` steps before, may come until the next update.

@@ -206,7 +206,14 @@ class Policy:
         self._rollout_engine = ReplacedWeights(engine, load, self.stopwatch)
         return _ByStep(self, self._model.id, self._rollout_engine.generate)
 
-    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
+    async def update(
+        self,
+        step: int,
+        rows: Sequence[Row],
+        *,
+        rewards_changed: bool = False,
+        get_scores: Callable[[], Awaitable[Sequence[float] | None]] | None = None,
+    ) -> Figures:
         """Learn from a batch of completions; return TRL's figures, and the advantages that the trainer estimates.
 
         Raises TrainingError or RunDirectoryError.

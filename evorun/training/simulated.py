@@ -5,7 +5,7 @@ repeats them and reaches the same skill, since an update depends only on its row
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from evorun.runs.journal import Journal
 from evorun.runs.journal_file import digest_request
 from evorun.runs.records import write_json
 from evorun.simulation.engine import SimulatedConfig, decode_text
-from evorun.simulation.learning import Learned, variance
+from evorun.simulation.learning import Learned, skill_gradient
 from evorun.training.base import UpdatesByStep
 from evorun.training.policy import KEPT
 from evorun.training.updates import update_key
@@ -51,7 +51,14 @@ class SimulatedPolicy:
         """Before the first update and after each."""
         self._updating = asyncio.Lock()
 
-    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
+    async def update(
+        self,
+        step: int,
+        rows: Sequence[Row],
+        *,
+        rewards_changed: bool = False,
+        get_scores: Callable[[], Awaitable[Sequence[float] | None]] | None = None,
+    ) -> Figures:
         """Learn from a batch of completions, as `Learned.updated` says; return its figures."""
         number = self.issued.issue(step)
         async with self._updating:
@@ -61,14 +68,18 @@ class SimulatedPolicy:
 
             async def learn() -> Figures:
                 await asyncio.sleep(self._engine.seconds_per_update)
-                return Figures({"grad_norm": variance(advantages), "rows": float(len(rows))})
+                scores = None if get_scores is None else await get_scores()
+                gradient = skill_gradient(advantages, [row.reward for row in rows], scores)
+                return Figures({"gradient": gradient, "grad_norm": abs(gradient), "rows": float(len(rows))})
 
             request = msgspec.json.encode(
                 {"model": f"{self._name}@{number - 1}", "digest": digest_request(about).hex()}
             )
             figures = await self._journal.remember(update_key(step, number), about, learn, Figures, request=request)
             texts = [decode_text(row.tokens) for row in rows]
-            self._learned.append(self._learned[-1].updated(self._engine, texts, advantages))
+            self._learned.append(
+                self._learned[-1].updated(self._engine, texts, advantages, figures.figures["gradient"])
+            )
         return figures
 
     async def restart(self, step: int) -> None:

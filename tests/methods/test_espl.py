@@ -328,7 +328,7 @@ async def test_the_update_is_issued_first_and_reflections_go_out_beside_it(tmp_p
     reflected = asyncio.Event()
 
     class Waits(NotedPolicy):
-        async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
+        async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False, **_: Any) -> Figures:
             order.append("update")
             await reflected.wait()
             return await super().update(step, rows, rewards_changed=rewards_changed)

@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -42,7 +43,7 @@ class Waits(NotedPolicy):
             self.begun.setdefault(ask.step, asyncio.Event()).set()
         return learning(ask)
 
-    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
+    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False, **_: Any) -> Figures:
         for ahead in range(step, min(step + self.max_lag, self.steps) + 1):
             await self.begun.setdefault(ahead, asyncio.Event()).wait()
         return await super().update(step, rows, rewards_changed=rewards_changed)

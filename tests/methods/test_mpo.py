@@ -219,7 +219,7 @@ class Waits(NotedPolicy):
             self.merged.setdefault(ask.step, asyncio.Event()).set()
         return say(ask)
 
-    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
+    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False, **_: Any) -> Figures:
         if step + self.max_lag < self.steps:  # else no batch would be scored by what is merged
             await self.merged.setdefault(step, asyncio.Event()).wait()
         return await super().update(step, rows, rewards_changed=rewards_changed)
@@ -287,7 +287,7 @@ def test_refinement_takes_no_time_that_the_update_takes(tmp_path: Path, monkeypa
     class Slow(NotedPolicy):
         seconds = 20.0
 
-        async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
+        async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False, **_: Any) -> Figures:
             await asyncio.sleep(self.seconds)
             return await super().update(step, rows, rewards_changed=rewards_changed)
 

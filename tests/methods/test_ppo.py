@@ -44,7 +44,7 @@ async def test_advantages_that_the_trainer_reports_are_recorded_with_their_episo
     class Reporting(NotedPolicy):
         fails = True
 
-        async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
+        async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False, **_: Any) -> Figures:
             noted = await super().update(step, rows, rewards_changed=rewards_changed)
             if step == 2 and self.fails:
                 raise TrainingError("diverged")

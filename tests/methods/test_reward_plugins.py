@@ -21,6 +21,8 @@ from evorun.runner.plans import make_plan
 from evorun.runner.settings import check
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem
+from evorun.testing.runs import COMPLETED, carry_out
+from evorun.training.simulated import LEARNED
 
 LEARNING = ("grpo", "rloo", "cispo", "ppo", "espl", "espl_evolution")
 ON_SUMS = ("task=arithmetic", "engine=simulated", "method.reward_source=own")
@@ -82,11 +84,30 @@ class AskingReward(RewardConfig):
         return TwoOpinionsSource(ctx, settings, TwoOpinions)
 
 
+class Opposite(Graded):
+    """Rewards what is wrong, and by much."""
+
+    async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
+        graded = await super().reward(step, index, problem, response)
+        return Reward(None if graded.value is None else -20 * graded.value)
+
+
+@dataclass
+class OppositeReward(RewardConfig):
+    def make(self, ctx: Any, settings: Any) -> RewardSource:
+        return TaskReward(ctx, settings, Opposite)
+
+
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     points = {
         name: EntryPoint(name, f"{__name__}:{target}", "evorun.rewards")
-        for name, target in (("own", "OwnReward"), ("asking", "AskingReward"), ("no_reward", "check"))
+        for name, target in (
+            ("own", "OwnReward"),
+            ("asking", "AskingReward"),
+            ("opposite", "OppositeReward"),
+            ("no_reward", "check"),
+        )
     }
     monkeypatch.setattr(registry, "plugins", lambda kind: points if kind == "reward" else {})
 
@@ -167,3 +188,16 @@ def test_one_that_sees_no_answers_suits_tasks_that_are_graded_by_opinion(monkeyp
 def test_what_has_no_effect_or_no_plug_in_is_refused(overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises((ConfigError, PluginError), match=message):
         check(composed("method=grpo", *ON_ESSAYS, *overrides))
+
+
+def test_a_simulated_policy_learns_what_the_reward_teaches_of_the_score(tmp_path: Path) -> None:
+    small = ("task=arithmetic", "task.test_problems=2", "method.steps=4", "method.problems_per_step=4")
+    fast = ("engine=simulated", "engine.training_gain=0.4", "engine.training_speed=0.5", "method.eval_every=4")
+    gains = []
+    for source in ("null", "opposite"):
+        settings = check(composed("method=grpo", *small, *fast, f"method.reward_source={source}", "engine.skill=0.5"))
+        run = carry_out(settings, tmp_path / source)
+        assert run.outcome == COMPLETED
+        gains.append(run.json(f"artifacts/{LEARNED}")["learned"])
+    assert gains[0] > 0.1
+    assert gains[1] < -0.1

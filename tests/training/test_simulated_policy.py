@@ -147,6 +147,26 @@ async def test_an_update_teaches_as_much_as_its_rewards_differ(tmp_path: Path) -
     assert await said(learner.reference) == "None"
 
 
+async def test_an_update_teaches_what_its_rewards_say_of_the_scores(tmp_path: Path) -> None:
+    right = [1.0, 1.0, 0.0, 0.0]
+
+    async def learn(name: str, *rewards: float) -> float:
+        async def get_scores() -> list[float]:
+            return right
+
+        (tmp_path / name).mkdir()
+        learner = policy(tmp_path / name, training_gain=0.4, training_speed=0.5, gradient_noise=0)
+        await learner.update(1, rows(*np.subtract(rewards, np.mean(rewards)).tolist()), get_scores=get_scores)
+        return float(await said(learner.current.at(1)))
+
+    assert await learn("score", *right) == pytest.approx(0.2)
+    assert await learn("scale", 6.0, 6.0, 3.0, 3.0) == pytest.approx(0.2)
+    assert await learn("opposite", -5.0, -5.0, 0.0, 0.0) == pytest.approx(-0.2)
+    assert await learn("other", 1.0, 0.0, 1.0, 0.0) == 0.0
+    noisy = [0.9, 0.5, 0.4, 0.2]
+    assert await learn("noisy", *noisy) == pytest.approx(0.2 * np.corrcoef(noisy, right)[0, 1])
+
+
 async def test_an_update_teaches_by_the_number_of_completions_that_have_an_advantage(tmp_path: Path) -> None:
     learner = policy(tmp_path, training_gain=0.4, training_speed=1.0, gradient_noise=6)
     await learner.update(1, rows(0.5, -0.5))

@@ -5,8 +5,9 @@ may evolve, or neither (`grpo`, `cispo`, `rloo`, `ppo`). Lines of Algorithm 1 ar
 `evorun.methods.espl.espl`.
 """
 
+import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -28,11 +29,13 @@ from evorun.methods.learning.parts import (
 from evorun.methods.learning.reward_plugins import RewardConfig
 from evorun.methods.learning.scheduler import ROLLOUT, Scheduler
 from evorun.rollouts.calls import Role
+from evorun.rollouts.episodes import Episode
 from evorun.rollouts.figures import measure_batch
 from evorun.rollouts.monitors import monitor_figures
 from evorun.rollouts.rubric_rewards import REWARD_ROLES
 from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runs.candidates import Step
+from evorun.runs.scores import primary_score
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import SupportsGeneration, SupportsRubrics, SupportsSystemPrompts
 from evorun.training.divergence import Divergence
@@ -237,7 +240,12 @@ class Updates:
                 if update.has_gradient(list(rows.values())):
                     before, self._reward_changed_after = self._reward_changed_after, self._rewards.changed_after(step)
                     changed = self._reward_changed_after != before
-                    figures = await ctx.policy.update(step, list(rows.values()), rewards_changed=changed)
+                    figures = await ctx.policy.update(
+                        step,
+                        list(rows.values()),
+                        rewards_changed=changed,
+                        get_scores=lambda: self._grade([episodes[at] for at in rows]),
+                    )
                     if ctx.max_lag and (version := episodes[0].version) is not UNSET:
                         lag["lag"] = float(self._made - version)
                     self._made += 1
@@ -257,6 +265,16 @@ class Updates:
             raise
         self._record(batch, rows, dict(zip(rows, figures.advantages, strict=False)))
         return figures.figures | lag
+
+    async def _grade(self, episodes: Sequence[Episode]) -> list[float] | None:
+        """Return the task's scores of episodes; None where no grader but an opinion, or none at all, can give them."""
+        split = self._ctx.training
+        if split is None or split.task.graded_by_opinion:
+            return None
+        measure = split.task.reward_score or primary_score(split.task.scores)
+        grades = await asyncio.gather(*(split.grade(episode.asked.problem, episode.response) for episode in episodes))
+        values = [measure.value_in(grade) for grade in grades]
+        return None if None in values else [measure.utility(value) for value in values if value is not None]
 
     def _record(self, batch: Batch, rows: Mapping[int, Row], estimated: Mapping[int, TokenAdvantages | None]) -> None:
         """Record a batch's episodes. estimated: advantages by the trainer, which was given none."""
