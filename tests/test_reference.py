@@ -216,6 +216,14 @@ def test_every_meaning_by_hand_is_that_of_a_field(pages: Mapping[str, str]) -> N
     assert sorted(given - known) == []
 
 
+def test_frames_name_the_values_of_columns_that_have_few(pages: Mapping[str, str]) -> None:
+    frames, records = (importlib.import_module(f"reference.{name}") for name in ("frames", "records"))
+    columns = {name: meaning for name, *_, meaning in frames.describe_columns(frames.find_frames()["duels"])}
+    assert columns["outcome"].endswith(" Values: `first`, `second`.")
+    assert columns["verdicts"].endswith(" Values: `A`, `B`, `T`, `invalid`.")
+    assert '`"first"` or `"second"`' in records.records_page()
+
+
 def test_the_run_directorys_page_names_each_file(pages: Mapping[str, str]) -> None:
     described = set(re.findall(r"^\| `([\w.]+\.jsonl?)`", (DOCS / "run_directory.md").read_text(), re.MULTILINE))
     records = importlib.import_module("reference.records")

@@ -1,5 +1,6 @@
 """The page of the data frames of runs and of comparisons: each column with its type, unit and meaning."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 from evorun.api.frames import list_leaves
@@ -93,4 +94,6 @@ def describe_columns(frame: FrameOf) -> Iterator[tuple[str, str, str, str]]:
             "high": "Upper end of the 95 % interval over problems.",
         }
         meaning = end[leaf.column.rpartition(".")[2]] if leaf.field == "ci95" else describe_meaning(words.meaning)
+        if values := re.findall(r'`"(.*?)"`', words.type):
+            meaning += f" Values: {', '.join(map(code, values))}."
         yield leaf.column, kind, words.unit, meaning

@@ -90,6 +90,7 @@ def test_a_comparisons_figures_fit_the_width(sweep: list[Path], width: float) ->
     with drawings_of_width(width):
         figures = list(make_figures(compare(sweep)))
     assert {"final-accuracy", "accuracy-step", "accuracy-calls", "front-accuracy"} <= {one.name for one in figures}
+    assert any("Figures of more than 6 methods have neither bands" in figure.caption for figure in figures)
     check(figures, width)
 
 

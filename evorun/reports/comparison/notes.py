@@ -10,6 +10,7 @@ from evorun.reports import text
 from evorun.reports.axes import Axis
 from evorun.reports.comparison.arms import Arm
 from evorun.reports.comparison.comparison import (
+    MAX_BANDS,
     ComparedRuns,
     Panel,
     find_shared_facts,
@@ -329,7 +330,7 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
         bands = "Bands with dotted edges" if dashed else "Bands"
         sentences.append(f"{bands} are 95 % intervals{_OVER_SEEDS if has_seeds else ''}.")
     if not all(panel.has_bands for panel in panels):
-        sentences.append("Figures of many methods have neither bands nor thin lines.")
+        sentences.append(f"Figures of more than {MAX_BANDS} methods have neither bands nor thin lines.")
     if has_marks:
         over = " over seeds and problems" if has_seeds else ""
         steps = [axis.label for axis in axes if axis.name == "step"]
