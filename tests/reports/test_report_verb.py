@@ -96,7 +96,10 @@ def test_one_run_is_reported_as_ever(sweep: Path, report: Report) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["sweep/good", "--output=c.html"], "expected several runs for --against, --score and --output, got one"),
+        (
+            ["sweep/good", "--output=c.html"],
+            "expected several runs for --against, --score, --name and --output, got one",
+        ),
         (["sweep", "--against=elsewhere"], "--against: expected one of the compared runs, by its folder, or "),
         (["sweep", "--score=nosuch"], "error: --score: expected a score of all runs, got nosuch; "),
         (["sweep", "--output=sweep/good/manifest.json"], "expected: evorun report RUN_DIR..."),
