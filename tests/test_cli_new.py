@@ -14,15 +14,19 @@ from evorun_process import evorun_here
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), "expected: evorun new task|method NAME [kind=score|duels|dataset]; got: nothing"),
-        (("task",), "expected: evorun new task|method NAME [kind=score|duels|dataset]; got: task"),
-        (("engine", "mine"), "expected: evorun new task|method NAME [kind=score|duels|dataset]; got: engine mine"),
+        ((), "expected: evorun new task|method|reward NAME [kind=score|duels|dataset]; got: nothing"),
+        (("task",), "expected: evorun new task|method|reward NAME [kind=score|duels|dataset]; got: task"),
+        (
+            ("engine", "mine"),
+            "expected: evorun new task|method|reward NAME [kind=score|duels|dataset]; got: engine mine",
+        ),
         (("task", "mine", "yours"), "yours: expected kind=score, or nothing, after the name of a task"),
         (("task", "mine", "kind=duels"), "kind=duels: expected kind=score, or nothing, after the name of a task"),
         (
             ("method", "mine", "kind=duel"),
             "kind=duel: expected kind=duels or kind=dataset, or nothing, after the name of a method",
         ),
+        (("reward", "mine", "kind=duels"), "kind=duels: expected nothing after the name of a reward"),
         (("task", "my-task"), "my-task: expected a name in lower-case letters, digits and underscores"),
         (("method", "../mine"), "../mine: expected a name in lower-case letters, digits and underscores"),
         (("method", "Mine"), "Mine: expected a name in lower-case letters, digits and underscores"),
@@ -42,7 +46,7 @@ def test_a_bad_name_is_one_line_and_writes_nothing(tmp_path: Path, arguments: tu
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("kind", ["task", "method"])
+@pytest.mark.parametrize("kind", ["task", "method", "reward"])
 def test_an_editable_install_needs_hatchling_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     assert evorun_here("new", kind, "mine", cwd=tmp_path).returncode == 0
     monkeypatch.chdir(tmp_path / "mine")
@@ -53,7 +57,7 @@ def test_an_editable_install_needs_hatchling_alone(tmp_path: Path, monkeypatch: 
 
 
 def test_the_shell_completes_its_kinds() -> None:
-    assert complete("evorun new ") == ["kind=dataset", "kind=duels", "kind=score", "method", "task"]
+    assert complete("evorun new ") == ["kind=dataset", "kind=duels", "kind=score", "method", "reward", "task"]
 
 
 def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`evorun new`: a package with a task or a method of one's own, to begin with."""
+"""`evorun new`: a package with a task, a method or a reward of one's own, to begin with."""
 
 import importlib.util
 import keyword
@@ -35,7 +35,7 @@ _IN_FILE_NAMES = "NAME"
 _IGNORED = "outputs/\n__pycache__/\n*.egg-info/\n"
 """The package's `.gitignore`: runs land in `outputs`."""
 
-_WRITTEN: tuple[Kind, ...] = ("task", "method")
+_WRITTEN: tuple[Kind, ...] = ("task", "method", "reward")
 
 
 def new_package(arguments: Sequence[str], console: Terminal) -> None:
@@ -46,7 +46,8 @@ def new_package(arguments: Sequence[str], console: Terminal) -> None:
         raise ConfigError(f"expected: {USAGES['new'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     offered = [option for option, (of, _) in OPTIONS.items() if of == kind]
     if option is not None and option not in offered:
-        raise ConfigError(f"{option}: expected {' or '.join(offered)}, or nothing, after the name of a {kind}")
+        wanted = f"{' or '.join(offered)}, or nothing," if offered else "nothing"
+        raise ConfigError(f"{option}: expected {wanted} after the name of a {kind}")
     name = arguments[1]
     _check_name(kind, name)
     folder = Path(name)

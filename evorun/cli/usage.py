@@ -298,12 +298,13 @@ USAGES = {
     ),
     "new": Usage(
         "new:new_package",
-        "evorun new task|method NAME [kind=score|duels|dataset]",
-        "write a package with a task or a method of your own",
-        "evorun new task|method NAME [kind=score|duels|dataset]",
+        "evorun new task|method|reward NAME [kind=score|duels|dataset]",
+        "write a package with a task, a method or a reward of your own",
+        "evorun new task|method|reward NAME [kind=score|duels|dataset]",
         "Writes a package into the folder NAME: a module that runs, its test by evorun.testing, an experiment to\n"
-        "start from, pyproject.toml with the entry point, and a README with the next commands. NAME is the module's\n"
-        "name and the one on the command line (task=NAME). A folder that has files already is refused.\n"
+        "start from (a reward has none), pyproject.toml with the entry point, and a README with the next commands.\n"
+        "NAME is the module's name and the one on the command line (task=NAME, method.reward_source=NAME). A folder\n"
+        "that has files already is refused.\n"
         "  kind=score: a task with a partial score and no right and wrong; by default answers are right or wrong.\n"
         "  kind=duels: a method whose responses meet in duels before a judge; by default they vote.\n"
         "  kind=dataset: a method that works on all problems together: it searches for a system prompt.",

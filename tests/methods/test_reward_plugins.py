@@ -1,5 +1,6 @@
 """A plug-in's reward serves every method that learns from fixed rewards, with its own keys; others are refused."""
 
+import re
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -11,8 +12,10 @@ from building import composed
 from evorun.cli.planning import refuse_price
 from evorun.errors import ConfigError, PluginError
 from evorun.fields import NonNegativeFloat
+from evorun.methods.learning.loop import Learning
 from evorun.methods.learning.parts import RewardSource, TaskReward
 from evorun.methods.learning.reward_plugins import RewardConfig
+from evorun.methods.ttt_discover.ttt_discover import TttDiscover
 from evorun.models.base import Reply, Sampling
 from evorun.rollouts.calls import Calls, Role
 from evorun.rollouts.rewards import Graded, Reward
@@ -117,6 +120,17 @@ def test_each_method_takes_its_rewards_from_the_plug_in(name: str) -> None:
     method: Any = check(composed(f"method={name}", *ON_SUMS, "method.reward_settings.price=2")).method
     assert method.rewards(None).rewards == Lengths(2.0, name)
     assert method.information_regime(None) == "labels"  # it may see the grade
+
+
+def test_the_guide_says_of_every_method_that_learns_from_rewards_whether_it_takes_one() -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/write_a_reward.md").read_text()
+    said = {
+        name: taken == "yes"
+        for names, taken in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (yes|no) \|", guide, re.MULTILINE)
+        for name in re.findall(r"\w+", names)
+    }
+    learning = {name: of.Config for name, of in registry.methods().items() if issubclass(of, Learning | TttDiscover)}
+    assert said == {name: not getattr(of, "own_rewards", "its score") for name, of in learning.items()}
 
 
 def test_its_calls_are_answered_by_the_model_that_it_names() -> None:
