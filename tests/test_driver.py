@@ -303,6 +303,23 @@ async def test_its_calls_all_come_out_of_one_budget(tmp_path: Path) -> None:
     assert {p["stop"] for p in run.records("predictions")} == {"budget"}
 
 
+@pytest.mark.parametrize("limits", [{"calls": 24}, {"calls_per_problem": 6}])
+async def test_calls_for_all_problems_see_what_the_runs_limit_still_allows(
+    tmp_path: Path, limits: dict[str, int]
+) -> None:
+    seen = []
+
+    class Looks(Learns):
+        async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
+            async for steps in super().learn(ctx):
+                seen.append((ctx.shared.calls_left, ctx.shared.calls_left_in_share(0.5, "reflect")))
+                yield steps
+
+    await driven(Looks(2), tmp_path, problems=4, budget=make_budget(**limits))
+    # a step takes 2 calls for all, of the role `reflect`, and 6 of the problems' own
+    assert seen == [(24 - 8, 12 - 2), (24 - 16, 12 - 4)]
+
+
 async def test_a_problem_that_it_never_mentions_ends_without_an_answer(tmp_path: Path) -> None:
     run = await driven(Learns(answered=("p1",)), tmp_path, problems=3)
     assert [p["stop"] for p in run.records("predictions")] == ["failed", "generations", "failed"]

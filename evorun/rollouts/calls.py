@@ -130,10 +130,10 @@ class Calls:
         return self._meter.admit(calls, role)
 
     def calls_left_in_share(self, share: float, role: str) -> int | None:
-        """Return how many more calls of a role fit into a share of the whole budget.
+        """Return how many more calls of a role fit into a share of the whole budget, whatever other roles spent.
 
-        Of tokens at the mean cost of the role's calls so far; None while that is unknown. Raises ValueError without a
-        budget.
+        A limit on tokens or their price counts the mean cost of the role's calls so far; None while that is unknown.
+        Raises ValueError without a budget.
         """
         return self._meter.calls_left_in_share(share, role)
 

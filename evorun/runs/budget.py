@@ -203,9 +203,11 @@ class Meter:
     def calls_left_in_share(self, share: float, role: str) -> int | None:
         """Return the maximum number of further calls of a role that fit into a share of the limits.
 
-        A limit on tokens or their price counts the role's mean cost per call so far; None while that is unknown.
-        Raises ValueError for a meter without limits.
+        Those of `parent` where the meter has none itself. A limit on tokens or their price counts the role's mean cost
+        per call so far; None while that is unknown. Raises ValueError for a meter without limits.
         """
+        if self.parent is not None and (self.max_calls, self.max_tokens, self.max_price) == (None, None, None):
+            return self.parent.calls_left_in_share(share, role)
         made = self.by_role.get(role, Usage())
         fitting = []
         if self.max_calls is not None:
@@ -242,8 +244,10 @@ class Meter:
 
     @property
     def calls_left(self) -> int | None:
-        """Calls that the limit still allows; None without a limit on calls."""
-        return None if self.max_calls is None else max(0, self.max_calls - self.total.calls - self.reserved)
+        """Calls that the limit, and that of `parent`, still allow; None without a limit on calls."""
+        own = None if self.max_calls is None else max(0, self.max_calls - self.total.calls - self.reserved)
+        of_parent = None if self.parent is None else self.parent.calls_left
+        return min((left for left in (own, of_parent) if left is not None), default=None)
 
     def deduct(self, calls: int, tokens: int, price: int = 0) -> None:
         """Lower the limits by what was spent for this problem elsewhere; price: in picodollars."""

@@ -182,6 +182,7 @@ def test_a_parents_limit_holds_for_all_its_children_together(
         child = children[number % len(children)]
         limits = ((limit, parent.total.calls), (child.max_calls, child.total.calls))
         left = [most - spent for most, spent in limits if most is not None]
+        assert child.calls_left == min(left, default=None)
         allowed = child.admit(calls, "generate")
         assert allowed == min([calls, *left])
         for _ in range(allowed):
