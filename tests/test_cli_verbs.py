@@ -132,7 +132,7 @@ def test_a_report_shows_the_named_problem(finished: Path, tmp_path: Path, form: 
     assert done.returncode == 0, done.stderr
     page = (finished / "report.html").read_text()
     assert first in page
-    assert f"{first}: its answers are under Candidates in {finished / 'report.html'}#candidates" in done.stdout
+    assert f"Whole answers, and the judge's reasons: {finished / 'report.html'}#candidates" in done.stdout
     assert '<section id="candidates">' in page
     assert not any(other in page for other in others)
 

@@ -125,13 +125,13 @@ USAGES = {
         "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR|NAME] [--score=NAME] [--name=OLD=NEW ...] "
         "[--output=FILE.html] [--overwrite] [--export=FOLDER] [--width=INCHES] [--json]",
         "Prints the tables of a run or tournament and writes RUN_DIR/report.html. A run's shows the problems named\n"
-        "by --problem, or a selection. Several runs, or a sweep's folder, also get a page that compares them:\n"
-        "--output, by default comparison.html in their common folder. Each method is compared with that of --against,\n"
-        "by default the one that most runs can be paired with, the best of several. Pairs have the same task, model\n"
-        "and seed. --score names the score that ranks them and is tested, by default the task's primary one. --export\n"
-        "also writes figures (SVG, PDF, PNG) and tables (CSV). --width draws these figures for a paper's column or\n"
-        "page of so many inches, without captions, which are in captions.csv. --name gives a row or method another\n"
-        "name in tables and figures, which --against may name.\n"
+        "by --problem, whose best candidates are printed too, or a selection. Several runs, or a sweep's folder, also\n"
+        "get a page that compares them: --output, by default comparison.html in their common folder. Each method is\n"
+        "compared with that of --against, by default the one that most runs can be paired with, the best of several.\n"
+        "Pairs have the same task, model and seed. --score names the score that ranks them and is tested, by default\n"
+        "the task's primary one. --export also writes figures (SVG, PDF, PNG) and tables (CSV). --width draws these\n"
+        "figures for a paper's column or page of so many inches, without captions, which are in captions.csv. --name\n"
+        "gives a row or method another name in tables and figures, which --against may name.\n"
         "--output and --export must lie outside run directories; --overwrite replaces existing files. --json prints\n"
         "the figures as a document.",
     ),

@@ -140,9 +140,11 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         for line in describe_unfinished(folders):
             console.print(line, style="bold yellow", soft_wrap=True)
         print_summary(folders[0], console)
-        for problem in problems:
+        for table in report.problems:
+            console.print_table(table.to_rich())
+        if report.problems:
             page = display(folders[0] / REPORT)
-            console.print(f"{problem}: its answers are under Candidates in {page}#candidates", soft_wrap=True)
+            console.print(f"Whole answers, and the judge's reasons: {page}#candidates", soft_wrap=True)
         _print_exported(files, exported, console)
         return 0
     for path in exported:  # long before the other files are known: a comparison always has this one

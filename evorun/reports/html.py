@@ -32,6 +32,7 @@ from evorun.reports.method_figures import (
 from evorun.reports.overview import Curves, Outcome, load_aggregates, load_curves, load_outcome
 from evorun.reports.packing import script_json
 from evorun.reports.page import content_hash, export, linked_drawings, markup, own_file, render, write_page
+from evorun.reports.problem_tables import make_problem_table
 from evorun.reports.rejudged import load_rejudgings
 from evorun.reports.rubrics.section import find_drawn_figures, load_rubric_section
 from evorun.reports.run_tables import (
@@ -87,6 +88,8 @@ class Report(NamedTuple):
     drawings: Sequence[Drawing]
     """With their captions, which the page's template writes."""
     tables: Sequence[Table]
+    problems: Sequence[Table]
+    """The candidates of each named problem, for a terminal; the page shows all of them."""
 
     def export(self, folder: Path, *, overwrite: bool = False) -> list[Path]:
         """Write the figures as SVG, PDF and PNG and the tables as CSV into a folder, and return the files.
@@ -116,6 +119,10 @@ def make_report(run_dir: Path, problems: Sequence[str] | None = None) -> Report:
         page,
         [captioned.get(drawing.name, drawing) for drawing in drawings],
         [table for table in tables if table.rows],
+        [
+            make_problem_table(problem, primary_score(context["outcome"].manifest.scores), context["step"])
+            for problem in (context["browser"] if problems else ())
+        ],
     )
 
 
