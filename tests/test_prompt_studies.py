@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evorun.reports.summary import describe_complete
 from evorun.runs.journal_reader import read_journal
 from evorun_process import evorun_here
 
@@ -113,6 +114,31 @@ def test_a_test_time_method_answers_under_each_prompt_and_all_weights(run: Path)
         assert all(one["cost"]["generate"]["calls"] == 5 for one in predictions)
         found[int(file.parts[-4][5:]), prompt] = np.mean([one["correct"] for one in predictions])
     assert found == {key: pytest.approx(one["score"]) for key, one in cells.items()}
+
+
+def test_a_run_of_given_prompts_shows_the_score_of_each_and_which_its_own_are_of(tmp_path: Path) -> None:
+    texts = {"own": "", "steps": "Go step by step.", "long": "Check the sum of each column twice. " * 3}
+    (tmp_path / "prompts.json").write_text(json.dumps([{"id": name, "text": text} for name, text in texts.items()]))
+    words = ("method=fixed_prompts", "method.prompts=prompts.json", "method.eval_samples=2", "task=arithmetic")
+    simulated = ("engine=simulated", "engine.mean_tokens=3", "task.limit=8", "evorun.progress=off", "hydra.run.dir=run")
+    done = evorun_here(*words, *simulated, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    points = {(one["step"], one["name"]): one["value"] for one in lines(tmp_path / "run" / "metrics.jsonl")}
+    page = (tmp_path / "run" / "report.html").read_text().replace("&#39;", "'")
+    starts = {
+        "own": "(the task's own prompt)",
+        "steps": "Go step by step.",
+        "long": "Check the sum of each column twice. Check the sum of each …",
+    }
+    for step, (name, start) in enumerate(starts.items()):
+        [row] = [line for line in done.stdout.splitlines() if line.split()[:1] == [name]]
+        accuracy, rate = f"{100 * points[step, 'accuracy']:.1f} %", f"{points[step, 'pass_rate']:.3f}"
+        assert all(shown in row for shown in (start, accuracy, rate))
+        assert row.endswith(" 8")
+        assert f'<td>{name}</td><td>{start}</td><td class="num">{accuracy}</td>' in page
+    assert "These scores are of prompt long, the last of 3." in done.stdout
+    assert "; of prompt long, the last of 3<" in page
+    assert describe_complete(tmp_path / "run").partition(" under ")[2].startswith("prompt long, the last of 3")
 
 
 def test_delete_one_pairs_problems_with_and_without_each_principle(run: Path) -> None:

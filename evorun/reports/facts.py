@@ -258,6 +258,7 @@ def list_tiles(outcome: Outcome, aggregates: Aggregates) -> list[Tile]:
         if (metric := outcome.metrics.get(score.name)) is not None:
             interval = f"95 % interval {text.value_interval(score, metric.ci95)}; " if metric.ci95 else ""
             note = f"{interval}n = {text.count(metric.n)}"
+            note += f"; of {outcome.scored_prompt}" if outcome.scored_prompt else ""
             tiles.append(Tile(text.sentence(text.label(score)), text.value(score, metric.value), note))
     ended = "all ended" if outcome.finished else "so far"
     tiles.append(

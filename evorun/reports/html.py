@@ -21,6 +21,7 @@ from evorun.reports.figures import (
     word_judge,
 )
 from evorun.reports.generators import draw_generators
+from evorun.reports.given_prompts import load_prompt_scores, make_prompts_data_table, make_prompts_table
 from evorun.reports.island_grid import draw_grid
 from evorun.reports.islands import draw_islands
 from evorun.reports.method_figures import (
@@ -158,6 +159,7 @@ def _fill_context(outcome: Outcome, run_dir: Path, problems: Sequence[str] | Non
     plots_drawn = _draw_plots(outcome, curves, aggregates, axes)
     answered_by = outcome.manifest.answered_by
     method_figures = collect_method_figures(steps, {score.name for score in outcome.scores})
+    prompt_scores = load_prompt_scores(outcome)
     method_data = make_method_data_table(method_figures)
     plots_drawn["method"] = plots.RunPlots(axes, curves.problems).method(method_figures)
     plots_drawn["islands"] = draw_islands(steps, answered_by)
@@ -172,6 +174,7 @@ def _fill_context(outcome: Outcome, run_dir: Path, problems: Sequence[str] | Non
         "tables": {
             **make_data_tables(outcome, curves, list_settings(outcome.manifest), axes),
             method_data.name: method_data,
+            "prompts": make_prompts_data_table(outcome, prompt_scores),
         },
         "has_method_steps_of_few": any(
             is_of_few(point, curves.problems) for points in method_figures.values() for point in points
@@ -183,6 +186,7 @@ def _fill_context(outcome: Outcome, run_dir: Path, problems: Sequence[str] | Non
         "curves_tables": make_curves_tables(curves, outcome.primary, axes),
         "primary": outcome.primary,
         "primary_table": make_primary_table(outcome),
+        "prompts_table": make_prompts_table(outcome, prompt_scores),
         "scores_table": make_scores_table(outcome),
         "training_table": make_training_table(curves),
         "flat": [text.words(score.name) for score in _find_flat(curves)],

@@ -13,7 +13,7 @@ from evorun.errors import JournalError, RunDirectoryError
 from evorun.models.base import Wasted
 from evorun.reports.hacking import Hacking, find_hacking, has_gameable_rewards
 from evorun.reports.missing import find_missing_records
-from evorun.reports.population import count_crossovers
+from evorun.reports.population import count_crossovers, load_given_prompts
 from evorun.reports.training import find_negligible_training, find_training_failures
 from evorun.runs.aggregates import Aggregates, count_aggregates, read_aggregates
 from evorun.runs.checksums import changed_files
@@ -42,7 +42,17 @@ from evorun.runs.results import (
     training_series,
     with_prices,
 )
-from evorun.runs.schema import Metric, MetricPoint, PredictionRecord, Reached, Results, RoleCost, StepRecord, Stop
+from evorun.runs.schema import (
+    CandidateRecord,
+    Metric,
+    MetricPoint,
+    PredictionRecord,
+    Reached,
+    Results,
+    RoleCost,
+    StepRecord,
+    Stop,
+)
 from evorun.runs.scores import Score
 from evorun.runs.search_figures import search_figures
 from evorun.runs.selection import SEARCH_PREFIX
@@ -95,6 +105,8 @@ class Outcome:
     """Signs that its reward was hacked; None without rubric rewards."""
     crossovers: int | None
     """System prompts made by crossover; None for methods that have no such operator."""
+    given_prompts: Sequence[CandidateRecord]
+    """The prompts that a run of given ones has tested, in order: its scores are of the last. None of other runs."""
     unread: Sequence[str]
     """Files that were neither read nor compared with their checksums, since nothing of them is shown."""
     agreement: Mapping[str, Proportion]
@@ -118,6 +130,12 @@ class Outcome:
     def primary(self) -> Score:
         """The score that tables and curves show first."""
         return self.scores[0]
+
+    @property
+    def scored_prompt(self) -> str:
+        """Which of several given prompts its scores are of; empty for other runs."""
+        prompts = self.given_prompts
+        return f"prompt {prompts[-1].id}, the last of {len(prompts)}" if len(prompts) > 1 else ""
 
     @property
     def price_date(self) -> date | None:
@@ -241,6 +259,7 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
         ],
         hacking=find_hacking(manifest, training, steps),
         crossovers=count_crossovers(run_dir) if training and find_crossover_rate(manifest.config) is not None else None,
+        given_prompts=load_given_prompts(run_dir),
         unread=unread,
         agreement={} if stored is None else stored.agreement,
         choices={} if stored is None else _find_choices(predictions, stored.covered),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from evorun.runs.candidates import SHARED, CandidateId
+from evorun.runs.candidates import GIVEN, SHARED, CandidateId
 from evorun.runs.directory import RATINGS, RUBRIC_SCORES
 from evorun.runs.printable import printable
 from evorun.runs.reading import read_artifact, read_prompt_scores, read_records, read_records_by_problem
@@ -90,6 +90,15 @@ def load_population(run_dir: Path) -> Population | None:
         parents.append(sorted(known, key=lambda parent: (-len(lines[parent] & lines[index]), parent)))
     scores = [score for score in read_prompt_scores(run_dir) if score.candidate in position]
     return Population(members, dict(courses), scores, parents)
+
+
+def load_given_prompts(run_dir: Path) -> list[CandidateRecord]:
+    """Read the given prompts that a run has tested, in order; none of other runs. Raises DataError."""
+    # candidates.jsonl may be long, and without ratings no candidate in it serves all problems
+    if next(read_records(run_dir / f"{RATINGS}.jsonl", RatingRecord), None) is None:
+        return []
+    (shared,) = read_records_by_problem(run_dir / "candidates.jsonl", CandidateRecord, [SHARED])
+    return [prompt for prompt in shared if prompt.operator == GIVEN]
 
 
 class _Made(msgspec.Struct):

@@ -28,7 +28,15 @@ def make_primary_table(outcome: Outcome) -> Table:
         [(name, *format_score(primary, mean)) for name, mean in means],
         title=f"{outcome.manifest.method} on {outcome.manifest.task}",
         total=len(strata),
-        caption=_explain_missing_intervals([mean for _, mean in means if mean is not None]),
+        caption=" ".join(
+            filter(
+                None,
+                (
+                    f"These scores are of {outcome.scored_prompt}." if outcome.scored_prompt else "",
+                    _explain_missing_intervals([mean for _, mean in means if mean is not None]),
+                ),
+            )
+        ),
     )
 
 

@@ -18,6 +18,7 @@ from evorun.reports.figures import (
     make_figures_table,
     word_judge,
 )
+from evorun.reports.given_prompts import load_prompt_scores, make_prompts_table
 from evorun.reports.overview import Outcome, load_outcome
 from evorun.reports.run_tables import (
     make_cost_table,
@@ -53,6 +54,7 @@ def print_summary(run_dir: Path, console: "Terminal") -> None:
     for line in list_warnings(outcome):
         console.print(line, style=None if is_remark(line) else "bold yellow")
     console.print_table(make_primary_table(outcome).to_rich())
+    console.print_table(make_prompts_table(outcome, load_prompt_scores(outcome)).to_rich())
     console.print_table(make_scores_table(outcome).to_rich())
     console.print_table(make_cost_table(outcome).to_rich())
     console.print_table(make_model_table(outcome).to_rich())
@@ -89,6 +91,8 @@ def describe_complete(run_dir: Path) -> str:
         return line
     interval = f" (95 % interval {text.value_interval(score, metric.ci95)})" if metric.ci95 else ""
     shown = f"{line}, {text.label(score)} {text.value(score, metric.value)}{interval}"
+    if outcome.scored_prompt:
+        shown += f" under {outcome.scored_prompt}"
     second = outcome.second
     if second is None or (other := outcome.metrics.get(second.name)) is None:
         return shown

@@ -8,6 +8,8 @@ from msgspec import UNSET, UnsetType
 
 SHARED = "*"
 """Stands for a problem's id where something serves all problems."""
+GIVEN = "given"
+"""Operator of a prompt that no search made: `fixed_prompts` tests it in the step of its generation."""
 
 CandidateId = str
 """Names a candidate within its problem."""

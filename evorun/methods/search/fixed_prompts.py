@@ -16,7 +16,7 @@ from evorun.fields import OneOf
 from evorun.methods.base import DatasetLevel
 from evorun.methods.context import RunContext
 from evorun.methods.learning.evaluation import Evaluations, EvaluationSettings
-from evorun.runs.candidates import SHARED, Candidate, Step
+from evorun.runs.candidates import GIVEN, SHARED, Candidate, Step
 from evorun.runs.files import read_regular
 from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import SupportsSystemPrompts
@@ -60,7 +60,7 @@ class FixedPrompts(DatasetLevel):
         prompts = self._read_prompts()
         candidates = [
             Candidate(
-                id=prompt.id, kind="system_prompt", generation=index, operator="given", text=prompt.text, answer=None
+                id=prompt.id, kind="system_prompt", generation=index, operator=GIVEN, text=prompt.text, answer=None
             )
             for index, prompt in enumerate(prompts)
         ]
