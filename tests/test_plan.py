@@ -489,6 +489,17 @@ def test_a_fine_tuning_is_planned_by_its_conversations(tmp_path: Path, capsys: p
         planning.plan([*words, "method.data=nosuch.jsonl"], Terminal())
 
 
+def test_a_random_baseline_beside_a_server_that_trains_costs_nothing() -> None:
+    words = ["-m", "method=grpo", "method.steps=2", "method.temperature=1", *SMALL, "training=tinker", "model=random"]
+    (baseline,) = make_plan(compose_jobs(words), Path("outputs")).arms
+    assert baseline.training is None
+    billed = [*words[:-1], "model=deepseek_v3_1,random"]
+    made = make_plan(compose_jobs(billed), Path("outputs"))
+    assert made.price_unknown == []
+    assert made.price == made.arms[0].price is not None
+    assert planning.plan([*billed, f"--max-price={1.01 * made.price}"], Terminal(quiet=True)) == 0
+
+
 def test_a_table_has_the_price_of_each_role(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["method=best_of_n", "method.samples=4", *SMALL, "engine=openai", "model=gpt_4o_mini", "judge=gpt_4o"]
     (arm,) = make_plan(compose_jobs(words), Path("outputs")).arms

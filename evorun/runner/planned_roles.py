@@ -148,9 +148,9 @@ def plan_training(
 ) -> PlannedTraining | None:
     """Return the updates that a vendor bills: a pass on each rollout and its prompt; None where no vendor trains.
 
-    tuned_tokens: of a fine-tuning, which has no rollouts.
+    No vendor trains a simulated policy, nor the random model. tuned_tokens: of a fine-tuning, which has no rollouts.
     """
-    if config.training is None or config.training.backend != "tinker":
+    if config.engine.simulated or config.training is None or config.training.backend != "tinker":
         return None
     rollouts = [role for role in roles if role.role == ROLLOUT]
     prompts = add_known([role.prompt_tokens for role in rollouts] or [None])
