@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from itertools import chain, islice
 from typing import Any, ClassVar
 from zlib import crc32
@@ -26,6 +27,7 @@ from evorun.simulation.simulator import SKILLS, Filler
 from evorun.simulation.skill import DEFAULT_SKILL, Skill
 from evorun.simulation.writing import Weights
 from evorun.tasks.base import Problem, Row
+from evorun.tasks.capabilities import HasTools
 from evorun.tasks.degrees import PARTS, Scale, interpolate
 from evorun.tasks.random_simulator import RandomSimulator
 from evorun.tasks.text_task import TextTask
@@ -227,16 +229,19 @@ class TextSimulator:
     def _draw_values(self, problems: Sequence[Problem]) -> tuple[list[float], list[float], float]:
         """Return the values of its answers and of random ones, where both have one, and random ones' mean degree."""
         own_values, random_values, random_degrees = list[float](), list[float](), list[float]()
+        # Where a task has tools, a simulator's first turns may call them, and a check must not run tools: the answers
+        # are those of this class, with which an episode ends.
+        respond = partial(TextSimulator.respond, self) if isinstance(self._task, HasTools) else self.respond
         # Streams of their own: the level of random answers is the same at any skill.
-        simulators: list[tuple[RandomSimulator | TextSimulator, np.random.Generator]] = [
-            (self.at_random(), stream(0, "random level")),
-            (self, stream(0, "own level")),
+        simulators = [
+            (self.at_random().respond, stream(0, "random level")),
+            (respond, stream(0, "own level")),
         ]
         for problem in problems:
             prompt = self._task.generation_prompt(problem)
             request = Request(messages=prompt.messages, json_schema=prompt.json_schema, hints=prompt.hints)
             for _ in range(_COMPARED_ANSWERS):
-                texts = (simulator.respond(request, rng) for simulator, rng in simulators)
+                texts = (reply(request, rng) for reply, rng in simulators)
                 random, own = (self.value(problem, self._task.parse(problem, text).answer) for text in texts)
                 if math.isfinite(random):
                     random_degrees.append(self._scale(problem).share(random))

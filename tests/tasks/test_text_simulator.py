@@ -11,7 +11,7 @@ import pytest
 from building import load_task
 from evorun.cli.compose import default_config
 from evorun.errors import ConfigError
-from evorun.models.base import Request
+from evorun.models.base import Message, Request
 from evorun.models.config import ModelConfig
 from evorun.runner import registry
 from evorun.runner.served import find_unfit_skill
@@ -22,6 +22,7 @@ from evorun.tasks.base import LoadedTask, Problem, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
 from evorun.tasks.loading import load_rows
 from evorun.tasks.math_contest.reading import canonical
+from evorun.tasks.simulator import TextSimulator
 from score_tasks import Aim
 from text_tasks import DrawnSums, Essays, JsonSums, Sums, essays, sums
 
@@ -360,6 +361,35 @@ def test_the_level_of_random_answers_that_a_line_tells_is_the_same_at_each_skill
     )
     assert near is not None
     assert above is None
+
+
+class Measured(Scattered):
+    """Scattered, with a ruler as a tool; a turn that asks for it has no answer, and is worth nothing."""
+
+    def max_turns(self, problem: Problem) -> int:
+        return 2
+
+    async def answer_tools(self, problem: Problem, said: Message) -> Message | None:
+        raise AssertionError("expected no tool to run before the run does")
+
+
+class Measurer(TextSimulator):
+    """Measures before it answers."""
+
+    def respond(self, request: Request, rng: np.random.Generator) -> str:
+        measured = any(message["role"] == "tool" for message in request.messages)
+        return super().respond(request, rng) if measured else "measure!"
+
+
+def test_a_turn_that_calls_a_tool_is_not_taken_for_the_answer() -> None:
+    rows = [(Problem(id=f"{number}00", stratum="all", data={"hint": ""}), f"{number}00") for number in range(1, 11)]
+    simulator = load_rows(Measured(7, 5), rows, simulator=Measurer).simulator
+    problems = [row[0] for row in rows]
+    assert simulator.with_skill(Skill(skill=0.8, improvement=0.1)).find_lack_of_skill(problems) is None
+    told = simulator.with_skill(Skill(skill=0.1)).find_lack_of_skill(problems)
+    found = re.search(r"simulated answers score ([\d.]+) ", told or "")
+    assert found is not None, told
+    assert float(found[1]) > 0
 
 
 @pytest.mark.parametrize(
