@@ -56,9 +56,8 @@ def choose_axes(step_names: set[str], points: Iterable[MetricPoint]) -> XAxes:
     """
     # runs of both kinds in one figure have costs of the whole run
     axes = TRAINING_AXES if _TRAINED in step_names else PER_PROBLEM_AXES
-    if step_names == {"generation", _TRAINED}:
-        axes = {**axes, "step": Axis("step", f"generation or {_TRAINED}")}
-    elif step_names:
+    # among runs that train, others have no steps but their final score
+    if step_names and _TRAINED not in step_names:
         axes = {**axes, "step": Axis("step", next(iter(step_names)) if len(step_names) == 1 else "step")}
     lacking: set[AxisName] = {"price", "sequential_tokens"}
     known = list(points)

@@ -335,7 +335,10 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
         over = " over seeds and problems" if has_seeds else ""
         steps = [axis.label for axis in axes if axis.name == "step"]
         beside = "".join(f"; against {step}s it stands beside them, on a dotted line" for step in steps)
-        sentences.append(f"A method with a single step is a mark with its 95 % interval{over}{beside}.")
+        single = "A method with a single step"
+        if "training step" in steps:
+            single += ", or beside those that train one that does not,"
+        sentences.append(f"{single} is a mark with its 95 % interval{over}{beside}.")
     if has_seeds:
         sentences.append("Intervals in tables are over seeds and problems: they are about other problems, too.")
     if any(arm.is_baseline for panel in panels for arm in panel.arms):

@@ -114,13 +114,18 @@ def draw_swatch(style: Style) -> str:
 
 
 def collect_curves(panel: Panel, score: Score, axis: Axis) -> list[Curve]:
-    """Return a score of each arm that has points against generations, calls or tokens."""
+    """Return a score of each arm that has points against generations, calls or tokens.
+
+    Against training steps an arm that does not train has its final score alone: its own steps are something else.
+    """
     curves = []
+    of_training = axis.name == "step" and any(run.outcome.trained for run in panel.runs)
     for index, arm in enumerate(panel.arms):
-        if points := arm.curve(score, axis):
+        kept = slice(-1, None) if of_training and not arm.runs[0].outcome.trained else slice(None)
+        if points := arm.curve(score, axis)[kept]:
             if len(points) == 1 and len(arm.runs) > 1:  # its only point is its final score
                 points = [replace(points[0], ci95=make_row(arm).get_interval(score.name))]
-            seeds = [run_curve(run, score, axis) for run in arm.runs] if len(arm.runs) > 1 else ()
+            seeds = [run_curve(run, score, axis)[kept] for run in arm.runs] if len(arm.runs) > 1 else ()
             curves.append(Curve(index, arm, points, seeds))
     return curves
 
