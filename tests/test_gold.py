@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from building import NoTools, composed, make_method, make_run_config
 from evorun.cli.grading import grade_file
+from evorun.cli.status_table import status_table
 from evorun.errors import ConfigError
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.models.base import Request
 from evorun.models.config import EngineConfig, ModelConfig, ServedModel
+from evorun.reports import text
 from evorun.rollouts.calls import Role
 from evorun.runner.experiment import run_experiment
 from evorun.runner.gold import MethodTools
@@ -25,7 +28,9 @@ from evorun.runner.training_runs import grades_own_reward
 from evorun.runner.work import Outcome
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.candidates import Response
+from evorun.runs.job_states import JobStatus
 from evorun.runs.replay import ReplayConfig
+from evorun.runs.scores import ACCURACY, mean_of_samples
 from evorun.runs.terminal import Terminal
 from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, TaskConfig
 from evorun.tasks.loading import load_rows
@@ -258,3 +263,15 @@ def test_given_responses_are_graded_by_it(tmp_path: Path) -> None:
     graded = [json.loads(line) for line in (tmp_path / "r.graded.jsonl").read_text().splitlines()]
     assert [one["id"] for one in graded] == [one["id"] for one in said]
     assert all(0 <= one["scores"]["rubric"] <= 1 for one in graded)
+
+
+def test_readers_see_the_gold_judges_score_by_its_label_and_files_by_its_name(tmp_path: Path) -> None:
+    assert (RUBRIC.name, text.label(RUBRIC)) == ("rubric", "gold score (scale 0 to 1)")
+    sampled = mean_of_samples(RUBRIC)
+    assert (sampled.name, text.name_score(sampled)) == ("mean_rubric", "mean gold score")
+    assert msgspec.to_builtins(RUBRIC)["label"] == "gold score"
+    assert "label" not in msgspec.to_builtins(mean_of_samples(ACCURACY))
+    job = JobStatus(folder="a", name="a", state="done", score=RUBRIC.name, score_label=RUBRIC.label, value=0.5)
+    headings = [str(column.header) for column in status_table([job], "jobs").columns]
+    assert "gold score" in headings
+    assert "rubric" not in headings

@@ -152,7 +152,7 @@ def _make_programs_table(strata: Sequence[Stratum]) -> Table:
 def _make_responses_table(graded: Graded, scores: Sequence[Score], right_or_wrong: bool) -> Table:
     several = len(_by_problem(graded)) < len(graded)
     columns = [*word_columns("problem", *(["response"] if several else []))]
-    columns += figure_columns(*(["correct"] if right_or_wrong else []), *(score.name for score in scores))
+    columns += figure_columns(*(["correct"] if right_or_wrong else []), *(score.shown_name for score in scores))
     table = Table(columns, title="each response")
     for record in graded:
         cells: list[Cell] = [record.id, *([str(record.sample)] if several else [])]
@@ -169,7 +169,13 @@ def _make_means_table(strata: Sequence[Stratum], scores: Sequence[Score]) -> Tab
             known = sum(score.value_in(record) is not None for record in rows)
             mean, interval = _shown(_mean(score, rows), percent=score.rate)
             records.append(
-                {"stratum": stratum, "score": score.name, "responses": known, "mean": mean, "95 % interval": interval}
+                {
+                    "stratum": stratum,
+                    "score": score.shown_name,
+                    "responses": known,
+                    "mean": mean,
+                    "95 % interval": interval,
+                }
             )
     return make_table(records, words=("stratum", "score"), title="means of the scores")
 

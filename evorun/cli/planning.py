@@ -19,6 +19,7 @@ from evorun.runner.plan_records import Plan, PlannedArm, PlannedMemory, PlannedR
 from evorun.runner.planned_differences import OF_EARLIER_RUNS
 from evorun.runner.plans import list_shortfalls, make_plan
 from evorun.runs.formats import counted
+from evorun.runs.scores import Score
 from evorun.runs.stated_studies import StatedStudy, record_study
 from evorun.runs.terminal import Terminal
 
@@ -370,7 +371,8 @@ def _describe_differences(arms: Sequence[PlannedArm]) -> list[str]:
         alike.setdefault((arm.task, arm.score, arm.problems, arm.runs), []).append(arm)
     lines = []
     for (task, score, problems, runs), members in alike.items():
-        about = f"Smallest difference in {text.words(score)} on {task}, {problems:,} problems x {counted(runs, 'seed')}"
+        name = text.name_score(Score(score, label=members[0].score_label))
+        about = f"Smallest difference in {name} on {task}, {problems:,} problems x {counted(runs, 'seed')}"
         known = [arm for arm in members if arm.smallest_difference is not None]
         if not known:
             lines.append(f"{about}: unknown, {members[0].difference_note}.")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from evorun.runs.formats import compact, count, counted, format_dollars, value, value_interval, words
+from evorun.runs.formats import compact, count, counted, format_dollars, name_score, value, value_interval
 from evorun.runs.job_states import JobStatus, State, count_states
 from evorun.runs.progress import format_clock
 from evorun.runs.scores import Score
@@ -27,14 +27,14 @@ _STYLES = {
 
 def status_table(jobs: Sequence[JobStatus], title: str) -> Table:
     """Return the table; a column that no job has anything for is left out."""
-    names = list(dict.fromkeys(job.score for job in jobs if job.score is not None))
+    names = list(dict.fromkeys(name_score(_as_score(job)) for job in jobs if job.score is not None))
     columns: list[tuple[str, list[str]]] = [
         ("job", [job.name if job.replays is None else f"{job.name} (replay)" for job in jobs]),
         ("id", [job.scheduler_id or "" for job in jobs]),
         ("state", [job.state for job in jobs]),
         ("SLURM", [_in_slurm(job) for job in jobs]),
         ("progress", ["" if job.state in _ENDED_WELL else ", ".join([*_progress(job), *_left(job)]) for job in jobs]),
-        (words(names[0]) if len(names) == 1 else "score", [_score(job, named=len(names) > 1) for job in jobs]),
+        (names[0] if len(names) == 1 else "score", [_score(job, named=len(names) > 1) for job in jobs]),
         ("95 % interval", [_interval(job) for job in jobs]),
         ("calls", [_cost(job.calls) for job in jobs]),
         ("tool calls", [_cost(job.tool_calls or None) for job in jobs]),
@@ -124,7 +124,7 @@ def _score(job: JobStatus, *, named: bool) -> str:
     if job.value is None:
         return ""
     shown = value(_as_score(job), job.value)
-    return f"{words(job.score or '')} {shown}" if named else shown
+    return f"{name_score(_as_score(job))} {shown}" if named else shown
 
 
 def _interval(job: JobStatus) -> str:
@@ -132,7 +132,7 @@ def _interval(job: JobStatus) -> str:
 
 
 def _as_score(job: JobStatus) -> Score:
-    return Score(job.score or "", job.scale_low, job.scale_high, rate=job.rate)
+    return Score(job.score or "", job.scale_low, job.scale_high, rate=job.rate, label=job.score_label)
 
 
 def _cost(number: float | None) -> str:

@@ -187,7 +187,7 @@ def list_warnings(outcome: Outcome) -> list[str]:
     found = [*list_origins(manifest), *_list_other_grading(outcome)]
     unscored = [p for p in outcome.predictions if outcome.primary.value_in(p) is None]
     if unscored:
-        n, name = len(outcome.predictions), text.words(outcome.primary.name)
+        n, name = len(outcome.predictions), text.name_score(outcome.primary)
         found.append(
             f"{len(unscored)} of {n} problems have no {name}, since the task could not score them; means omit them."
         )

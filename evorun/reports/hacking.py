@@ -225,7 +225,7 @@ def find_refinement_steps(training: Sequence[TrainingRecord]) -> list[int]:
 def describe_divergence(found: Divergence, measure: Score, reward: str) -> str:
     """Return the warning that says where reward and gold score diverge. reward: its name."""
     change, worst = found.first, found.worst
-    name = text.words(measure.name)
+    name = text.name_score(measure)
 
     def describe(values: tuple[float, float]) -> str:
         return f"from {text.number(values[0])} to {text.number(values[1])}"

@@ -152,7 +152,7 @@ def _fill_context(outcome: Outcome, run_dir: Path, problems: Sequence[str] | Non
         {**{name: getattr(problem, name) for name in shown}, "text_limit": problem.packed.limit} for problem in browser
     ]
     sections = load_sections(run_dir, measure, step, shared=aggregates.shared > 0)
-    score = {"words": text.words(measure.name), "higher_is_better": measure.higher_is_better}
+    score = {"words": text.name_score(measure), "higher_is_better": measure.higher_is_better}
     words = {"score": None if measure.is_correctness else score, "step": step}
     scripts = ("dom.js", "diff.js", "browser.js", "evolution/evolution.js", "evolution/rollouts.js")
     script = "".join(map(own_file, scripts))
@@ -189,7 +189,7 @@ def _fill_context(outcome: Outcome, run_dir: Path, problems: Sequence[str] | Non
         "prompts_table": make_prompts_table(outcome, prompt_scores),
         "scores_table": make_scores_table(outcome),
         "training_table": make_training_table(curves),
-        "flat": [text.words(score.name) for score in _find_flat(curves)],
+        "flat": [text.name_score(score) for score in _find_flat(curves)],
         "second": outcome.second,
         "right_or_wrong": measure.is_correctness,
         "strata_left_out": max(len(curves.series) - 1 - plots.MAX_PANELS, 0),
@@ -264,7 +264,7 @@ def _describe_browser(browser: list[BrowserProblem], aggregates: Aggregates, mea
     total, shown = len(aggregates.by_problem), len(browser)
     if shown == total:
         return f"All {total} problems with candidates." if total > 1 else "The only problem, with its candidates."
-    outcomes = "right and wrong" if measure.is_correctness else f"high and low {text.words(measure.name)}"
+    outcomes = "right and wrong" if measure.is_correctness else f"high and low {text.name_score(measure)}"
     return (
         f"{shown} of {total} problems with candidates, spread over strata and over {outcomes} unless named; "
         "evorun report RUN --problem=ID shows others."

@@ -52,6 +52,7 @@ def _environment(package: str) -> "jinja2.Environment":
         number=text.number,
         number_interval=text.number_interval,
         words=text.words,
+        name_score=text.name_score,
         sentence=text.sentence,
         heading=text.heading,
         trusted=markup,

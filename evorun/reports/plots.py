@@ -26,7 +26,7 @@ from evorun.reports.drawing import (
 )
 from evorun.reports.figures import SELECTION, describe_figure
 from evorun.reports.method_figures import is_of_few
-from evorun.reports.text import label, words
+from evorun.reports.text import label, name_score, words
 from evorun.runs.aggregates import Bin
 from evorun.runs.printable import printable
 from evorun.runs.schema import Metric, MetricPoint
@@ -66,7 +66,7 @@ class RunPlots:
             if whole_range:
                 score_axis(axes, score)
             axes.set_ylabel(label(score))
-            title = f"{words(score.name).capitalize()} against {self.axes[x].label}"
+            title = f"{name_score(score).capitalize()} against {self.axes[x].label}"
             return make_drawing(figure, f"{score.name}-{x}", title)
 
     def scores(self, scores: Sequence[Score], series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
@@ -77,7 +77,7 @@ class RunPlots:
     def strata(self, score: Score, series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
         """Draw the primary score by step, one panel per stratum; None without points."""
         panels = [(printable(name), points) for name, points in series.items() if points]
-        title = f"{words(score.name).capitalize()} by {self.axes['step'].label} in each stratum"
+        title = f"{name_score(score).capitalize()} by {self.axes['step'].label} in each stratum"
         return _draw_panels(panels, f"{score.name}-strata", title, self.axes["step"], shared=score)
 
     def selection(self, search: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
@@ -180,7 +180,7 @@ def draw_calibration(bins: Sequence[Bin], measure: Score) -> Drawing | None:
         axes = figure.subplots()
         _draw_estimates(axes, [group.mean for group in bins], [group.figure for group in bins])
         score_axis(axes, measure)
-        quality, title = label(measure), words(measure.name).capitalize()
+        quality, title = label(measure), name_score(measure).capitalize()
         if measure.is_correctness:
             quality, title = "right candidates", "Share of right candidates"
         labels = "posterior mean (mean of the group)", quality

@@ -91,14 +91,19 @@ def describe_repeated_scores(outcomes: Sequence[Outcome], reported: Collection[s
     reported: names of scores of which a paper has figures; their means are shown beside these.
     """
     left_out: dict[str, list[str]] = {}
+    shown = _name_scores(outcomes)
     for name, before in find_repeated_scores(outcomes).items():
         where = "Shown only beside reported figures" if name in reported else "Left out"
-        left_out.setdefault(where, []).append(f"{text.words(name)} (as {text.words(before)})")
+        left_out.setdefault(where, []).append(f"{shown[name]} (as {shown[before]})")
     lines = [
         f"{where}, since equal to another score on each problem: {', '.join(names)}."
         for where, names in left_out.items()
     ]
     return " ".join(lines) or None
+
+
+def _name_scores(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    return {score.name: text.name_score(score) for outcome in outcomes for score in outcome.scores}
 
 
 def find_constant_scores(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -116,8 +121,9 @@ def describe_constant_scores(outcomes: Sequence[Outcome], reported: Collection[s
 
     reported: names of scores that are not left out, since a paper has figures of them.
     """
+    names = _name_scores(outcomes)
     shown = [
-        f"{text.words(name)} ({text.number(value)})"
+        f"{names[name]} ({text.number(value)})"
         for name, value in find_constant_scores(outcomes).items()
         if name not in reported
     ]

@@ -20,6 +20,7 @@ number_interval = formats.number_interval
 count = formats.count
 compact = formats.compact
 words = formats.words
+name_score = formats.name_score
 
 
 def label(score: Score) -> str:
@@ -30,7 +31,12 @@ def label(score: Score) -> str:
         about.append(f"scale {score.low:g} to {score.high:g}")
     if not score.higher_is_better:
         about.append("lower is better")
-    return words(score.name) + (f" ({', '.join(about)})" if about else "")
+    return name_score(score) + (f" ({', '.join(about)})" if about else "")
+
+
+def gold_prefix(score: Score) -> str:
+    """Return what stands before a gold score's name, if that does not say that it is one."""
+    return "" if "gold score" in score.shown_name else "gold score: "
 
 
 def file_stem(name: str) -> str:

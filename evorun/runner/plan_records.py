@@ -113,6 +113,8 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     score: str
     """Name of the primary score."""
     rate: bool
+    score_label: str | msgspec.UnsetType = msgspec.UNSET
+    """What tables call it; left out where they show its name."""
 
     @property
     def calls(self) -> int:

@@ -90,6 +90,6 @@ def _find_spread(score: Score, config: RunConfig, recorded: Recorded) -> tuple[S
             return Spread(problem=2 * variance), f"by the interval of {about} on {metric.n} problems"
     none = f"no run of {'simulated' if config.engine.simulated else 'real'} models on {task} {OF_EARLIER_RUNS}"
     if score.low is None or score.high is None:
-        return None, f"{score.name} has no bounds, and {none}"
-    note = f"by the largest spread that {score.name} can have, since {none}"
+        return None, f"{score.shown_name} has no bounds, and {none}"
+    note = f"by the largest spread that {score.shown_name} can have, since {none}"
     return worst_spread(score.low, score.high), note + ("" if score.rate else "; far less if scores are by degrees")

@@ -404,6 +404,7 @@ class _Planner:
             price_limit=None,
             score=score.name,
             rate=score.rate,
+            score_label=score.label,
         )
 
 

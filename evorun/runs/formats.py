@@ -48,6 +48,11 @@ def words(name: str) -> str:
     return printable(name.replace("_", " "))
 
 
+def name_score(score: Score) -> str:
+    """Name a score in words."""
+    return words(score.shown_name)
+
+
 def percent(value: float | None) -> str:
     """Format a fraction in [0, 1] as a percentage."""
     return MISSING if value is None else f"{100 * value:.1f} %"

@@ -65,6 +65,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Estimated seconds until its end, of a job that runs; null where there is no estimate."""
     score: str | None = None
     """Name of the primary score; null while there are no results."""
+    score_label: str | msgspec.UnsetType = msgspec.UNSET
+    """What tables call it; left out where they show its name."""
     rate: bool = False
     """True where the score is a share of responses."""
     scale_low: float | None = None
@@ -213,6 +215,7 @@ def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
         share=1.0 if complete else None if live is None else live.share,
         left_seconds=live.left_seconds if live is not None and state == "running" else None,
         score=primary.name if results is not None else None,
+        score_label=primary.label,
         rate=primary.rate,
         scale_low=primary.low,
         scale_high=primary.high,

@@ -266,7 +266,7 @@ class Progress:
             "evaluated at step" if self.trains else self.step_name: f"{min(steps)} to {max(steps)}"
             if steps
             else MISSING,
-            self.primary.name: f"{primary} (n={len(scored)})" if shows_score else MISSING,
+            self.primary.shown_name: f"{primary} (n={len(scored)})" if shows_score else MISSING,
             "calls": f"{calls:,} ({traffic.calls / seconds:.1f}/s)",
             "tokens": f"{tokens:,}, prompts and completions ({new_tokens / seconds:,.0f}/s)",
             "elapsed": format_clock(seconds),

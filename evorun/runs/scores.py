@@ -33,6 +33,13 @@ class Score(msgspec.Struct, frozen=True):
     higher_is_better: bool = True
     rate: bool = False
     """A response is right (1) or wrong (0), so that the mean is a share of responses."""
+    label: str | msgspec.UnsetType = msgspec.UNSET
+    """What tables and figures call it; unset: its name as words."""
+
+    @property
+    def shown_name(self) -> str:
+        """The label, else the name."""
+        return self.name if self.label is msgspec.UNSET else self.label
 
     @property
     def is_correctness(self) -> bool:
@@ -111,4 +118,5 @@ def mean_of_samples(primary: Score) -> Score:
     """Return the score of a problem that is the mean of the primary one over several samples."""
     # not a rate: each problem's value is a share already, so its mean has no binomial interval
     name = "pass_rate" if primary.is_correctness else f"mean_{primary.name}"
-    return Score(name, primary.low, primary.high, primary.higher_is_better)
+    label = msgspec.UNSET if primary.label is msgspec.UNSET else f"mean {primary.label}"
+    return Score(name, primary.low, primary.high, primary.higher_is_better, label=label)

@@ -8,8 +8,11 @@ from evorun.tasks.rubric_json import tagged_scores
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.thinking import without_thinking
 
-RUBRIC = Score("rubric", 0, 1)
-"""The share of the rubric's maximum points: the primary score of such tasks."""
+RUBRIC = Score("rubric", 0, 1, label="gold score")
+"""The share of the rubric's maximum points: the primary score of such tasks.
+
+Labelled, since a method may evolve rubrics of its own, which this score does not go by.
+"""
 
 EXPERT = "expert"
 """The rubric of the gold judge."""

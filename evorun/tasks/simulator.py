@@ -182,10 +182,10 @@ class TextSimulator:
         )
         told = f"task={self._task.name}: "
         if is_worse:
-            told += f"simulated answers score {own_mean} ({score.name}) at engine.skill={skill:g}, "
+            told += f"simulated answers score {own_mean} ({score.shown_name}) at engine.skill={skill:g}, "
             told += f"and those of model=random {random_mean}. "
         else:
-            told += f"the worst known answers score {worst_mean} ({score.name}) on average, "
+            told += f"the worst known answers score {worst_mean} ({score.shown_name}) on average, "
             told += f"more than engine.skill={skill:g} asks for. "
         needed = max(floor, random_degree) if is_worse else floor
         if needed + _MAX_EXCESS >= 1:

@@ -86,7 +86,7 @@ def load_live(run: Path) -> Live:
     points = read_metrics(run) or score_series(read_steps_without_texts(run), declared, primary.name)
     curves = [
         Curve(
-            primary.name,
+            primary.shown_name,
             primary.rate,
             [
                 Point(point.step, point.value, *(point.ci95 or (None, None)))

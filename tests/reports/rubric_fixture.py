@@ -37,7 +37,7 @@ def write_rubric_run(run: Path, spec: RubricSpec | None = None) -> Path:
     manifest = {
         "method": spec.method,
         "task": "essay",
-        "scores": [{"name": "rubric", "low": 0.0, "high": 1.0}],
+        "scores": [{"name": "rubric", "low": 0.0, "high": 1.0, "label": "gold score"}],
         "config": {"method": {"name": spec.method, "monitors_above": {"foreign_script": 0.05}}},
     }
     write_run(run, RunSpec(problems=1, duels=0, candidates=1, generations=0, finished=False, manifest=manifest))

@@ -75,7 +75,7 @@ def test_the_gold_judges_score_is_told_from_that_of_a_rubric_that_evolves(tmp_pa
     _finish(run, 100, gold=(30, 1.0), total=(100, 10.0))
     said = describe_gold_score(compare([run]))
     assert said is not None
-    assert said.startswith("Rubric: the gold judge's score of one response per problem, by the task's own rubric")
+    assert said.startswith("Gold score: the gold judge's score of one response per problem, by the task's own rubric")
     write_comparison(compare([run]), tmp_path / "comparison.html")
     assert "not by one that evolves" in (tmp_path / "comparison.html").read_text()
 

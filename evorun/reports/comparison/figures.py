@@ -95,7 +95,7 @@ def _make_figures(comparison: ComparedRuns) -> Figures:
             lines = collect_curves(panel, score, panel.axes[x])
             stem = _name_figure(comparison, panel, f"{score.name}-{x}")
             drawing = draw_curves(lines, panel, score, panel.axes[x], styles, stem)
-            name = text.sentence(text.words(score.name))
+            name = text.sentence(text.name_score(score))
             heading, caption = f"{name} during the runs{on}", _AGAINST.get(x, f"By {panel.axes[x].label}")
             if score not in ranked:
                 heading, caption = f"Further scores during the runs{on}", name
@@ -169,12 +169,13 @@ def _draw_training(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, 
     if gold is not None:
         name = _name_figure(comparison, panel, f"gold-{gold.name}")
         curves = collect_curves(panel, gold, panel.axes["step"])
-        drawing = draw_curves(curves, panel, gold, panel.axes["step"], styles, name, "gold score: ")
+        drawing = draw_curves(curves, panel, gold, panel.axes["step"], styles, name, text.gold_prefix(gold))
         has_marks = any(len(curve.points) == 1 and not curve.arm.is_baseline for curve in curves)
         explained = lines_note([panel], [panel.axes["step"]], has_marks=has_marks)
         samples = "" if gold == panel.primary else ", the mean over a problem's samples"
         note = _join(f"A score that training never sees: {text.label(gold)}{samples}", explained)
-        figures.append((f"Gold score{on}", note, drawing))
+        caption = "gold score" if text.gold_prefix(gold) else text.name_score(gold)
+        figures.append((f"{text.sentence(caption)}{on}", note, drawing))
     return _keep_drawn(figures)
 
 
@@ -232,7 +233,7 @@ def _draw_final(comparison: ComparedRuns, panel: Panel, score: Score) -> Caption
     baselines = [make_row(arm).get_metric(score.name).value for arm in panel.arms if arm.is_baseline]
     if any(baselines):  # a bar of length 0 has no outline
         notes.append("dashed outlines are random baselines")
-    caption = f"Final {text.words(score.name)}{on}"
+    caption = f"Final {text.name_score(score)}{on}"
     return None if drawing is None else _caption(caption, "; ".join(notes), drawing)
 
 
@@ -245,7 +246,7 @@ def _draw_front(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Sty
     note = "Joined: no other arm is both cheaper and better. Grey: some other arm is. With " + name_intervals(
         [arm for arm in panel.arms if not arm.is_baseline]
     )
-    return _caption(f"{text.sentence(text.words(panel.primary.name))}{on} {caption.lower()}", note, drawing)
+    return _caption(f"{text.sentence(text.name_score(panel.primary))}{on} {caption.lower()}", note, drawing)
 
 
 def _name_figure(comparison: ComparedRuns, panel: Panel, name: str) -> str:

@@ -12,7 +12,7 @@ def describe_finding(pair: Pair) -> str:
     A difference is claimed only where the adjusted test finds it.
     """
     score, difference, crossed = pair.primary, pair.compared.difference, pair.compared.crossed
-    about = f"{text.words(score.name)}{'' if score.higher_is_better else ' (lower is better)'}"
+    about = f"{text.name_score(score)}{'' if score.higher_is_better else ' (lower is better)'}"
     if pair.is_shown:
         side, size = "above" if difference > 0 else "below", text.size(score, difference)
         claim = f"{pair.name} is {side} {pair.reference} by {size} in {about} ({_describe_p(pair)})."

@@ -50,7 +50,7 @@ def compare_grades(studies: Mapping[Path, Path]) -> RejudgedSection:
             records.append(
                 {
                     "run": arm.name,
-                    "score": text.words(score.name) if len(scores) > 1 else None,
+                    "score": text.name_score(score) if len(scores) > 1 else None,
                     "n": text.trials(change.problems_per_seed or [change.n]),
                     "recorded": text.value(score, found.recorded),
                     "now": text.value(score, found.now),

@@ -72,14 +72,14 @@ WORDING = (
 def describe_place_of_reported(comparison: ComparedRuns) -> str | None:
     """Say beside which scores a paper's figures stand where none is of the primary one; None elsewhere."""
     reported = {name for row in comparison.rows if row.reported is not None for name in row.reported.metrics}
-    scores = [text.words(score.name) for score in comparison.other_scores if score.name in reported]
+    scores = [text.name_score(score) for score in comparison.other_scores if score.name in reported]
     if not scores or any(score.name in reported for score in comparison.primaries):
         return None
     named = " and ".join(scores)
-    tested = next(score.name for score in comparison.other_scores if score.name in reported)
+    tested = next(score for score in comparison.other_scores if score.name in reported)
     return (
         f"The paper's figures are of {named}, not of {primary_words(comparison)}: the table of scores has them, and "
-        f"--score={tested} tests {text.words(tested)} instead of {primary_words(comparison)}."
+        f"--score={tested.name} tests {text.name_score(tested)} instead of {primary_words(comparison)}."
     )
 
 
@@ -88,15 +88,16 @@ def describe_gold_score(comparison: ComparedRuns) -> str | None:
     hacking = next((run.outcome.hacking for run in comparison.runs if GOLD in run.outcome.cost), None)
     if hacking is None:
         return None
-    gold, single = hacking.gold.name, primary_score(comparison.runs[0].manifest.scores).name
+    gold, single = hacking.gold, primary_score(comparison.runs[0].manifest.scores)
     said = (
-        f"{text.sentence(text.words(single))}: the gold judge's score of one response per problem, by the task's own "
-        "rubric and not by one that evolves."
+        f"{text.sentence(text.name_score(single))}: the gold judge's score of one response per problem, by the task's "
+        "own rubric and not by one that evolves."
     )
-    if gold == single:
+    if gold.name == single.name:
         return said
-    leads = "" if any(score.name == gold for score in comparison.primaries) else f" --score={gold} tests it instead."
-    return f"{said} {text.sentence(text.words(gold))}: the mean of several, as in gold curves.{leads}"
+    is_tested = any(score.name == gold.name for score in comparison.primaries)
+    leads = "" if is_tested else f" --score={gold.name} tests it instead."
+    return f"{said} {text.sentence(text.name_score(gold))}: the mean of several, as in gold curves.{leads}"
 
 
 def shared_line(comparison: ComparedRuns) -> str:
@@ -201,13 +202,11 @@ def width_notes(rows: Sequence[Row]) -> list[str]:
     shares: dict[str, list[float]] = {}
     for row in rows:
         if row.seed_share is not None and not row.is_baseline:
-            shares.setdefault(row.primary.name, []).append(row.seed_share)
+            shares.setdefault(text.name_score(row.primary), []).append(row.seed_share)
     for name, known in shares.items():
         low, high = text.percent(min(known)), text.percent(max(known))
         share = low if low == high else text.interval((min(known), max(known)))
-        lines.append(
-            f"Seeds make up {share} of the variance behind these intervals of {text.words(name)}, problems the rest."
-        )
+        lines.append(f"Seeds make up {share} of the variance behind these intervals of {name}, problems the rest.")
     return lines
 
 
@@ -405,7 +404,7 @@ def describe_missing_baselines(comparison: ComparedRuns) -> str | None:
 def primary_words(comparison: ComparedRuns) -> str:
     """Name the primary score; where the tasks have several, what it is."""
     primaries = comparison.primaries
-    return text.words(primaries[0].name) if len(primaries) == 1 else "primary score"
+    return text.name_score(primaries[0]) if len(primaries) == 1 else "primary score"
 
 
 def pairs_heading(comparison: ComparedRuns) -> str:
@@ -511,7 +510,7 @@ def _describe_choice(comparison: ComparedRuns) -> str:
     primary, second = primary_words(comparison), comparison.second
     tie_break = ""
     if second is not None:
-        tie_break = f", then the {'highest' if second.higher_is_better else 'lowest'} {text.words(second.name)}"
+        tie_break = f", then the {'highest' if second.higher_is_better else 'lowest'} {text.name_score(second)}"
     favoured = "It was chosen on these problems, which favours it"
     if has_methods or pairs.unpaired:
         best = f"the one whose mean of {primary} is {highest}{tie_break}"

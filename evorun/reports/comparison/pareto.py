@@ -17,7 +17,7 @@ from evorun.reports.drawing import (
     percent_axis,
     wrap_name,
 )
-from evorun.reports.text import label, words
+from evorun.reports.text import label, name_score
 from evorun.runs.printable import printable
 
 
@@ -77,5 +77,5 @@ def draw_front(panel: Panel, styles: Mapping[str, Style], name: str) -> tuple[st
         axes.set_xlabel(f"{what} per problem")
         axes.set_ylabel(label(score))
         legend_above(axes)
-        title = f"{words(score.name).capitalize()} on {printable(panel.task)} against {what}: arms that none dominates"
+        title = f"{name_score(score).capitalize()} on {printable(panel.task)} against {what}: arms that none dominates"
         return f"Against {what}, all arms", make_drawing(figure, name, title)

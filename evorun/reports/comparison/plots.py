@@ -31,7 +31,7 @@ from evorun.reports.drawing import (
     percent_axis,
     wrap_name,
 )
-from evorun.reports.text import file_stem, label, sentence, value, words
+from evorun.reports.text import file_stem, label, name_score, sentence, value
 from evorun.runs.printable import printable
 from evorun.runs.scores import Score
 
@@ -140,7 +140,7 @@ def draw_curves(
     prefix: str = "",
 ) -> Drawing | None:
     """Draw a score's curves as `draw_lines` does; None without any. prefix: begins the title."""
-    title = sentence(f"{prefix}{words(score.name)} on {printable(panel.task)} against {axis.label}")
+    title = sentence(f"{prefix}{name_score(score)} on {printable(panel.task)} against {axis.label}")
     labels = (axis.label, label(score), title)
     return draw_lines(curves, styles, name, labels, against=axis.name, placed=axis.name != "step", rate=score.rate)
 
@@ -287,7 +287,7 @@ def draw_bars(panel: Panel, score: Score, styles: Mapping[str, Style], name: str
             if all(row.get_metric(score.name).value == 0 for _, row in drawn):  # no bar has a length: show the scale
                 axes.set_xlim(0, score.high or 1)
         axes.grid(visible=True, axis="x")
-        return make_drawing(figure, name, f"Final {words(score.name)} on {printable(panel.task)}")
+        return make_drawing(figure, name, f"Final {name_score(score)} on {printable(panel.task)}")
 
 
 def _draw_bar(axes: "Axes", y: float, arm: Arm, row: Row, score: Score, style: Style, name: str, share: float) -> None:

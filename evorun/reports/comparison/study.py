@@ -42,7 +42,7 @@ class StudyReport:
     def lines(self) -> list[str]:
         """The study in sentences: question, record, deviations and answers."""
         study = self.recorded.study
-        effect = f"{text.size(self.score, study.smallest_effect)} in {text.words(study.score)}"
+        effect = f"{text.size(self.score, study.smallest_effect)} in {text.name_score(self.score)}"
         kept = "The runs kept to it: methods, seeds, budget, settings and primary score are as stated; none is missing."
         if self.deviations:
             kept = f"The runs did not keep to it: {'; '.join(self.deviations)}."

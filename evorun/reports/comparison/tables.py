@@ -67,7 +67,7 @@ def make_main_table(
         heading = _head_interval(rows, [primary])
         columns += figure_columns(text.label(primary), *([heading] if primary.name in with_interval else []))
     columns += [*word_columns("information"), *figure_columns(*strata, verbatim=True)]
-    columns += figure_columns(*(score.name.replace("_", "\n") for score in scores))
+    columns += figure_columns(*(text.name_score(score).replace(" ", "\n") for score in scores))
     priced = with_cost and _has_prices(rows)
     columns += figure_columns("calls per\nproblem", "tokens per\nproblem") if with_cost else []
     with_tools = with_cost and _has_tools(rows)
@@ -308,7 +308,7 @@ def make_score_pairs_table(pairs: Sequence[Pair], left_out: Collection[str] = ()
         {
             "reference": pair.reference if several else None,
             "run": pair.name,
-            "score": text.words(score.name),
+            "score": text.name_score(score),
             **describe(score, compared),
             "higher": text.count(compared.higher),
             "lower": text.count(compared.lower),

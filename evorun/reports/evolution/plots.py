@@ -116,7 +116,7 @@ def draw_scores(population: Population, score: Score, step: str) -> Drawing | No
                 draw_interval(axes, rating, (cell.low, cell.high), colour)
             label = f"{step} {at}" if age < 6 else None
             axes.plot([r for r, _ in own], [cell.score for _, cell in own], "o", color=colour, label=label)
-        title, labels = f"Test {text.words(score.name)} against rating", (f"rating after the {step}", text.label(score))
+        title, labels = f"Test {text.name_score(score)} against rating", (f"rating after the {step}", text.label(score))
         return finish_drawing(axes, "rating-score", title, labels, integers=False)
 
 
@@ -143,7 +143,7 @@ def draw_transplant(matrix: Transplant, score: Score, colours: Mapping[Candidate
             steps, scores = [cell.step for cell in cells], [cell.score for cell in cells]
             axes.plot(steps, scores, "o-", color=colour, label=matrix.names[prompt][:40] if prompt in named else None)
         score_axis(axes, score)
-        title = f"Test {text.words(score.name)} by weights and prompt"
+        title = f"Test {text.name_score(score)} by weights and prompt"
         return finish_drawing(axes, matrix.name, title, ("weights after step", text.label(score)))
 
 
@@ -160,5 +160,5 @@ def draw_effects(effects: Sequence[PrincipleEffect], score: Score) -> Drawing | 
             axes.plot([effect.effect], [row], "o", color=SERIES)
         axes.set_yticks(range(len(effects)), [str(number + 1) for number in range(len(effects))])
         axes.set_ylim(len(effects) - 0.5, -0.5)
-        labels = f"{text.words(score.name)} with it minus without it", "principle"
+        labels = f"{text.name_score(score)} with it minus without it", "principle"
         return finish_drawing(axes, "principles", "Effect of each principle", labels, integers=False)

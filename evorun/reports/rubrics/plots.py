@@ -70,7 +70,7 @@ def draw_gold_score(
     with open_figure(10.4, 3.4 if together else 5) as figure:
         panels = [figure.subplots()] * 2 if together else list(figure.subplots(2, 1, sharex=True))
         panels[0].plot(*_split(rewards), color=RUNS[4], linewidth=1.4, label=reward)
-        panels[1].plot(*_split(known), color=SERIES, marker="o", label=f"gold score: {text.label(score)}")
+        panels[1].plot(*_split(known), color=SERIES, marker="o", label=text.gold_prefix(score) + text.label(score))
         for point in known:
             draw_interval(panels[1], point.step, point.ci95, SERIES)
         for axes in dict.fromkeys(panels):
