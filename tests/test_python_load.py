@@ -165,6 +165,22 @@ def test_frames_of_files_have_the_values_of_their_lines(folder: Path, runs: evor
     assert seen > 100
 
 
+def test_what_serves_all_problems_has_its_last_rating_and_is_a_survivor_only_if_it_is_now(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=1, manifest={"method": "espl"}))
+    record = {"problem": "*", "kind": "system_prompt", "operator": "reflect", "text": "", "answer": None}
+    first = [{**record, "id": name, "generation": 0, "mean": 0.5, "survivor": True} for name in ("0.0", "1.0")]
+    last = {"step": 3, "candidate": "0.0", "mean": 0.25, "sd": None, "survivor": False}
+    for name, records in (("candidates", first), ("ratings", [{**last, "step": 0, "mean": 0.5}, last])):
+        with (run / f"{name}.jsonl").open("a") as file:
+            file.writelines(json.dumps(one) + "\n" for one in records)
+    frame = evorun.load(run).candidates()
+    shown = frame[frame["problem"] == "*"]
+    assert list(zip(shown["id"], shown["mean"], shown["survivor"], strict=True)) == [
+        ("0.0", 0.25, False),
+        ("1.0", 0.5, True),
+    ]
+
+
 @pytest.mark.parametrize("name", FRAMES)
 def test_frames_of_polars_are_those_of_pandas(name: str, runs: evorun.Runs) -> None:
     first, second = getattr(runs, name)(), getattr(runs, name)(format="polars")

@@ -98,6 +98,15 @@ def test_candidates_keep_fitness_errors_and_the_call_that_wrote_them(tmp_path: P
     assert kept == [(None, "", None), (80.0, "one character is missing", "p0|1|crossover|0|0")]
 
 
+def test_a_note_is_recorded_and_left_out_where_there_is_none(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    SharedRecorder(directory).record(0, [prompt("a", 25.0), prompt("b", 26.0, note="7 wins, 1 loss")])
+    directory.close()
+    first, second = (json.loads(line) for line in (tmp_path / "candidates.jsonl").open())
+    assert "note" not in first
+    assert second["note"] == "7 wins, 1 loss"
+
+
 def test_a_step_s_samples_give_a_pass_rate_and_are_graded_once(tmp_path: Path) -> None:
     greedy = rated("1.0", "wrong")  # five characters are right
     samples = [rated("1.1", "12345"), rated("1.2", "123"), rated("1.3", "54321"), rated("1.4", None)]

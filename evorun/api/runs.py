@@ -27,7 +27,14 @@ from evorun.runs.directory import PROBLEMS, load_manifest
 from evorun.runs.manifest import Manifest, ModelInRun, Status
 from evorun.runs.prices import price_run
 from evorun.runs.printable import printable
-from evorun.runs.reading import read_metrics, read_records, read_results, read_steps_without_texts, read_training
+from evorun.runs.reading import (
+    read_candidates,
+    read_metrics,
+    read_records,
+    read_results,
+    read_steps_without_texts,
+    read_training,
+)
 from evorun.runs.results import metric_series, training_series
 from evorun.runs.schema import (
     CandidateRecord,
@@ -84,8 +91,8 @@ class Frames:
     """The problems, as the method saw them."""
     steps = _of_file(StepRecord, "steps.jsonl")
     """Each problem after each step: best candidate, belief, cost so far."""
-    candidates = _of_file(CandidateRecord, "candidates.jsonl")
-    """Every candidate."""
+    candidates = FrameOf(CandidateRecord, lambda run: read_candidates(run.path), "candidates.jsonl")
+    """Every candidate, with its last rating, also where ratings.jsonl has it."""
     duels = _of_file(ComparisonRecord, "comparisons.jsonl")
     """Every duel, with its verdicts."""
     ratings = _of_file(RatingRecord, "ratings.jsonl")

@@ -182,6 +182,7 @@
       [stepName[0].toUpperCase() + stepName.slice(1), c.generation],
       ["Operator", c.operator + (c.attempts > 1 ? `, ${c.attempts} attempts` : "")],
     ].flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
+    if (c.note) facts.push(element("dt", {}, "Note"), element("dd", {}, c.note));
     if (c.error) facts.push(element("dt", {}, "Error"), element("dd", {}, c.error));
     for (const [name, value] of Object.entries(c.scores)) {
       const shown = value === null ? "–" : signed(Number(value.toFixed(4)));

@@ -186,7 +186,12 @@ def _make_page_data(problem: ProblemData, measure: Score, limit: int) -> dict[st
             for s in problem.steps
         ],
         "candidates": [
-            {**shown, "value": measure.value_in(c), **_cut_transcript(problem, c, limit)}
+            {
+                **shown,
+                "note": cut(c.note or "", limit),
+                "value": measure.value_in(c),
+                **_cut_transcript(problem, c, limit),
+            }
             for c, shown in zip(problem.candidates, candidates, strict=True)
         ],
         # arrays: field names would take much of the share if they were repeated for thousands of duels

@@ -83,6 +83,9 @@ class Candidate(Response, frozen=True, kw_only=True):
     """True while the method still considers it."""
     reflection: str = ""
     """The lessons that it was made from, as its prompt showed them."""
+    note: str | UnsetType = UNSET
+    """A remark of the method for readers, such as the test by which it was accepted; unset without one. Of a candidate
+    that serves all problems, the first record's note stays."""
     blamed: tuple[str, ...] = ()
     """Keys, in the run's journal, of the last calls of the rollouts that were reflected on."""
 

@@ -7,11 +7,14 @@ from typing import TypeVar
 import msgspec
 
 from evorun.errors import DataError
+from evorun.runs.candidates import SHARED
 from evorun.runs.files import MAX_RECORD, bounded_lines, open_regular, read_regular
 from evorun.runs.schema import (
+    CandidateRecord,
     MetricPoint,
     PredictionRecord,
     PromptScore,
+    RatingRecord,
     Results,
     ReturnedCandidate,
     RolloutRecord,
@@ -37,6 +40,17 @@ def read_predictions(run_dir: Path) -> list[PredictionRecord]:
 def read_metrics(run_dir: Path) -> list[MetricPoint]:
     """Read metrics.jsonl."""
     return list(read_records(run_dir / "metrics.jsonl", MetricPoint))
+
+
+def read_candidates(run_dir: Path) -> Iterator[CandidateRecord]:
+    """Read candidates.jsonl; what serves all problems has its last rating of ratings.jsonl, not its first."""
+    last = {rating.candidate: rating for rating in read_records(run_dir / "ratings.jsonl", RatingRecord)}
+    for record in read_records(run_dir / "candidates.jsonl", CandidateRecord):
+        rating = last.get(record.id) if record.problem == SHARED else None
+        if rating is None:
+            yield record
+        else:
+            yield msgspec.structs.replace(record, mean=rating.mean, sd=rating.sd, survivor=rating.survivor)
 
 
 def read_training(run_dir: Path) -> list[TrainingRecord]:

@@ -137,6 +137,7 @@ class _Made:
                 "sd": sd,
                 "survivor": True,
                 "reflection": reflection,
+                **({"note": f"{step} wins, 1 loss {HOSTILE[step % 12]}"} if self.spec.hostile and parents else {}),
                 "blamed": blamed or [],
             }
         )

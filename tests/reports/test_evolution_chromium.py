@@ -87,6 +87,8 @@ def test_a_click_on_the_tree_shows_text_changes_reflection_and_blamed_rollouts(
         changed = [line for line in texts(page, "#member .diff span") if line[0] != " "]
         expected = [f"+ {line}" for line in prompt["text"].split("\n") if line not in parent["text"].split("\n")]
         assert [line for line in changed if line[0] == "+"] == [visible(line) + "\n" for line in expected]
+        assert visible(prompt["note"]) in texts(page, "#member dd")
+        assert visible(prompt["note"]) in texts(page, f"#member-rows [data-row='{position}'] td")
         assert visible(prompt["reflection"]) in texts(page, "#member details pre")
         blamed = texts(page, "#member .blamed button")
         assert blamed == prompt["blamed"][:8]

@@ -16,6 +16,7 @@ const evolved = (async () => {
 
   const marks = (i) => [[best, "best"], [latest, "latest"]].filter(([at]) => at === i).map(([, word]) => word);
   const rated = members.some((candidate) => candidate.mean !== null);
+  const noted = members.some((candidate) => candidate.note);
   const kept = (candidate) => (candidate.kind === "rubric" ? (candidate.kept ? "in use" : "replaced") : candidate.kept ? "kept" : "dropped");
   const link = (i) =>
     element("button", { type: "button", class: "link", "data-member": i, onclick: () => select(i, true) }, members[i].id);
@@ -33,6 +34,7 @@ const evolved = (async () => {
         element("td", { class: "num" }, belief(candidate)),
         element("td", { class: "num" }, candidate.reward ?? "–"),
         element("td", {}, kept(candidate)),
+        ...(noted ? [element("td", {}, candidate.note)] : []),
       );
       row.addEventListener("click", () => select(i));
       byId("member-rows").append(row);
@@ -143,6 +145,7 @@ const evolved = (async () => {
       ["Made", `in step ${candidate.step} by ${candidate.operator}`],
       ...(candidate.words === null ? [] : [["Length", candidate.words]]),
     ];
+    if (candidate.note) facts.push(["Note", candidate.note]);
     if (candidate.reward !== null) {
       const interval = candidate.interval === "–" ? "" : ` (95 %: ${candidate.interval})`;
       const named = candidate.kind === "rubric" ? "Normalised score" : "Reward";

@@ -59,8 +59,8 @@ def make_members_table(population: Population, played: Mapping[CandidateId, Roll
         if own:
             reward = (own.rollouts, own.reward.value, *list_ends(own.reward.ci95), own.gain)
         origin = (member.id, member.kind, member.generation, member.operator, " ".join(member.parents))
-        rows.append((*origin, member.mean, member.sd, int(member.survivor), *reward))
-    columns = ("id", "kind", "step", "operator", "parents", "rating_mean", "rating_sd", "kept")
+        rows.append((*origin, member.mean, member.sd, int(member.survivor), member.note or None, *reward))
+    columns = ("id", "kind", "step", "operator", "parents", "rating_mean", "rating_sd", "kept", "note")
     return make_data_table("population", (*columns, "rollouts", "reward", "reward_low", "reward_high", "gain"), rows)
 
 
@@ -96,6 +96,7 @@ def pack_members(
                     "parents": population.parents[index],
                     "text": cut(member.text, limit),
                     "whole": len(member.text) <= limit,
+                    "note": cut(member.note or "", limit),
                     "reflection": cut(member.reflection, limit),
                     "mean": rounded(member.mean),
                     "sd": rounded(member.sd),
