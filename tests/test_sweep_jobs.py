@@ -307,6 +307,19 @@ def test_a_run_tells_its_progress_while_it_goes_on(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / ".progress.json").exists()
 
 
+def test_a_lost_run_of_all_problems_together_is_as_far_as_its_last_step(tmp_path: Path) -> None:
+    (tmp_path / "prompts.json").write_text(json.dumps([{"id": name, "text": name} for name in "abc"]))
+    words = ("method=fixed_prompts", "method.prompts=prompts.json", "method.eval_samples=0", *TINY[1:])
+    done = evorun_here(*words, "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    manifest = tmp_path / "run" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"status": "completed"', '"status": "running"'))
+    (tmp_path / "run" / "predictions.jsonl").write_text("")  # its problems end together
+    job = look_at(tmp_path / "run", "run")
+    assert (job.state, job.done, job.planned, job.unit) == ("lost", 2, None, "steps")
+    assert "run  lost     step 2\n" in evorun_here("status", "run", cwd=tmp_path).stdout
+
+
 def test_folders_of_many_are_searched_and_links_are_not_followed(sweep: Path) -> None:
     outputs = sweep.parent / "outputs"
     shutil.copytree(jobs_of(sweep)[0], outputs / "zero_shot" / "arithmetic" / "now")

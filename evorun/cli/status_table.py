@@ -106,8 +106,10 @@ def _progress(job: JobStatus) -> list[str]:
     """Return how far a job is, in one text; in none where that is not known."""
     if job.share is not None and job.state not in _ENDED_WELL:
         return [f"{100 * job.share:.0f} %"]
-    if job.done is None or (job.planned is None and not job.done):
+    if job.done is None or (job.planned is None and not job.done and job.unit == "problems"):
         return []
+    if job.unit == "steps":
+        return [f"step {job.done:,}" if job.planned is None else f"step {job.done:,}/{job.planned:,}"]
     return [f"{job.done:,}" if job.planned is None else f"{job.done:,}/{job.planned:,}"]
 
 

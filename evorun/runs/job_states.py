@@ -14,13 +14,13 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from evorun.errors import DataError
-from evorun.runs.directory import LOCK, MANIFEST, REPORT, RESULTS, TOURNAMENT, find_recording
+from evorun.runs.directory import LOCK, MANIFEST, RATINGS, REPORT, RESULTS, TOURNAMENT, find_recording
 from evorun.runs.files import is_locked, open_regular, read_regular
 from evorun.runs.live import WRITE_INTERVAL_S, ProgressRecord, read_progress
 from evorun.runs.manifest import ModelInRun, Status
 from evorun.runs.prices import GpuPrice, Rate, Rates, gpu_seconds, price_calls, price_run, to_dollars
 from evorun.runs.reading import read_results
-from evorun.runs.schema import Metric, Results, Spent, TrainingRecord
+from evorun.runs.schema import Metric, RatingRecord, Results, Spent, TrainingRecord
 from evorun.runs.scores import ACCURACY, Score
 from evorun.runs.spending import GOLD
 
@@ -54,7 +54,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     process writes its results or report; `lost`: its manifest says that it runs, or SLURM was to start it, but no
     process works on it."""
     done: int | None = None
-    """Problems that have ended, or training steps."""
+    """Problems that have ended, or the last step of a run that trains or works on all problems together."""
     planned: int | None = None
     """The number of them in all; null where it is not known."""
     unit: Literal["problems", "steps"] = "problems"
@@ -133,6 +133,12 @@ class _Manifest(msgspec.Struct):
     gpu_price: GpuPrice | None = None
     config: dict[str, Any] = {}
     error: str | None = None
+
+
+class _StepNumber(msgspec.Struct):
+    """The part of a line of steps.jsonl that is read here."""
+
+    step: int
 
 
 class _Tournament(msgspec.Struct):
@@ -268,19 +274,28 @@ def _read(path: Path, decoder: msgspec.json.Decoder[T]) -> T | None:
 def _progress(
     run: Path, manifest: _Manifest, results: Results | None, live: ProgressRecord | None
 ) -> tuple[int | None, int | None, Literal["problems", "steps"]]:
-    """Return what is done, what is planned, and the unit: training steps, where a run trains, else problems."""
+    """Return what is done, what is planned, and the unit.
+
+    It is training steps where a run trains, steps where a method works on all problems together, which end together,
+    else problems.
+    """
+    method = manifest.config.get("method")
+    steps = method.get("steps") if isinstance(method, dict) else None
+    planned = steps if isinstance(steps, int) and not isinstance(steps, bool) else None
     if manifest.config.get("training") is not None:
-        method = manifest.config.get("method")
-        steps = method.get("steps") if isinstance(method, dict) else None
-        last = _last_training(run)
-        planned = steps if isinstance(steps, int) and not isinstance(steps, bool) else None
+        last = _last_record(run / "training.jsonl", TrainingRecord)
         return 0 if last is None else last.step, planned, "steps"
     if results is not None and "problems" in results.counts:
         problems = results.counts["problems"]
         return problems, problems, "problems"
     if live is not None:
         return live.ended, live.problems, "problems"
-    return _count_lines(run / "predictions.jsonl"), _count_lines(run / "problems.jsonl") or None, "problems"
+    ended = _count_lines(run / "predictions.jsonl")
+    # without ratings no candidate serves all problems
+    if ended == 0 and _last_record(run / f"{RATINGS}.jsonl", RatingRecord) is not None:
+        step = _last_record(run / "steps.jsonl", _StepNumber)
+        return None if step is None else step.step, planned, "steps"
+    return ended, _count_lines(run / "problems.jsonl") or None, "problems"
 
 
 def _cost(
@@ -295,14 +310,15 @@ def _cost(
         units = ("calls", "tokens", "tool_calls")
         calls, tokens, tool_calls = (sum(getattr(cost, unit) for cost in spent.values()) for unit in units)
         return calls, tokens, tool_calls, to_dollars(price_calls(rates, spent))
-    last = _last_training(run)
+    last = _last_record(run / "training.jsonl", TrainingRecord)
     return (None, None, None, None) if last is None else (last.calls, last.tokens, None, None)
 
 
-def _last_training(run: Path) -> TrainingRecord | None:
-    for line in _last_lines(run / "training.jsonl"):
+def _last_record(path: Path, kind: type[T]) -> T | None:
+    """Return the last record of a file that can be read; None without one."""
+    for line in _last_lines(path):
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return msgspec.json.decode(line, type=TrainingRecord)
+            return msgspec.json.decode(line, type=kind)
     return None
 
 

@@ -49,7 +49,10 @@
   const sentence = (name) => (name[0] || "").toUpperCase() + name.slice(1).replaceAll("_", " ");
   const progress = ({ status }) => {
     if (status.state === "done") return "";
-    const counted = status.done === null || status.planned === null ? "" : `${count(status.done)}/${count(status.planned)}`;
+    const step = status.unit === "steps" ? "step " : "";
+    const counted =
+      status.done === null || (status.planned === null && !step) ? ""
+      : step + count(status.done) + (status.planned === null ? "" : `/${count(status.planned)}`);
     const left = status.left_seconds === null ? "" : `, ${clock(status.left_seconds)} left`;
     return (status.share !== null ? `${Math.round(100 * status.share)} %` : counted) + left;
   };
