@@ -113,7 +113,7 @@ def test_each_pair_has_a_sentence(compared: evorun.Comparison) -> None:
 
 def test_frames_are_the_tables_that_a_report_exports(folder: Path, compared: evorun.Comparison) -> None:
     exported = {table.name: table.csv() for table in make_data_tables(compare(sorted(folder.iterdir()), "zero_shot"))}
-    assert exported.keys() == {"arms", "runs", "strata", "pairs", "strata_pairs"}
+    assert exported.keys() == {"arms", "runs", "strata", "roles", "pairs", "strata_pairs"}
     for name, text in exported.items():
         expected = list(csv.DictReader(io.StringIO(text)))
         frame = getattr(compared, name)()
@@ -136,7 +136,7 @@ def test_every_column_is_documented(compared: evorun.Comparison, monkeypatch: py
     figures = {column for column in compared.arms().columns if column.removesuffix("_low") + "_high" in compared.arms()}
     figures = {column.removesuffix("_low") for column in figures}
     patterns += [row.replace("FIGURE", figure) for row in rows for figure in figures]
-    for name in ("arms", "runs", "strata", "pairs", "strata_pairs"):
+    for name in ("arms", "runs", "strata", "roles", "pairs", "strata_pairs"):
         assert [column for column in getattr(compared, name)().columns if column not in patterns] == []
 
 

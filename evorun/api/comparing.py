@@ -120,6 +120,8 @@ class Comparison:
     """The same for each run."""
     strata = TableOf("strata")
     """The primary score of each method with its settings by stratum."""
+    roles = TableOf("roles")
+    """The mean cost per problem of each method with its settings by call role."""
     pairs = TableOf("pairs")
     """The differences from the reference on the same problems: intervals, p and p by Holm."""
     strata_pairs = TableOf("strata_pairs")

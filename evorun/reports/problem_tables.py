@@ -56,7 +56,7 @@ def make_problem_table(problem: BrowserProblem, measure: Score, step: str) -> Ta
         *figure_columns(step),
         *word_columns("parents"),
         *prose_columns("answer"),
-        *figure_columns("graded" if measure.is_correctness else text.words(measure.name)),
+        *figure_columns("graded" if measure.is_correctness else text.name_score(measure)),
         *figure_columns(rating),
         *(figure_columns(*_RESULTS) if data["duels"] else []),
     ]

@@ -263,7 +263,8 @@ def test_figures_and_tables_are_written_as_files(
         main(["report", *map(str, runs[:3]), "--export=files"])
     assert ending.value.code == 0, capsys.readouterr()
     written = {path.name for path in (tmp_path / "files").iterdir()}
-    assert {"accuracy-step.svg", "accuracy-step.pdf", "final-accuracy.svg", "arms.csv", "pairs.csv"} <= written
+    assert {"accuracy-step.svg", "accuracy-step.pdf", "final-accuracy.svg"} <= written
+    assert {"arms.csv", "roles.csv", "pairs.csv"} <= written
     rows = list(csv.DictReader((tmp_path / "files" / "arms.csv").read_text().splitlines()))
     by_name: dict[str, dict[str, Any]] = {row["run"]: row for row in rows}
     assert float(by_name["lyria"]["accuracy"]) == 0.8

@@ -420,12 +420,13 @@ def _has_tools(rows: Sequence[Row]) -> bool:
 
 
 def make_data_tables(comparison: ComparedRuns) -> list[Table]:
-    """Return the figures of arms (means over seeds), of single runs and by stratum; the pairs, and those by stratum."""
+    """Return the figures of arms (means over seeds), runs, strata and roles; the pairs, and those by stratum."""
     runs = [_make_figures_table("runs", comparison.run_rows)] if comparison.has_seeds else []
     return [
         _make_figures_table(ARMS, comparison.rows),
         *runs,
         _make_strata_data_table(comparison.rows),
+        _make_roles_data_table(comparison.rows),
         _make_pairs_data_table(comparison),
         _make_strata_pairs_data_table(comparison.strata_pairs),
     ]
@@ -491,6 +492,18 @@ def _make_strata_data_table(rows: Sequence[Row]) -> Table:
         for reported in (row.get_reported_stratum(stratum),)
     ]
     return make_data_table("strata", columns, cells)
+
+
+def _make_roles_data_table(rows: Sequence[Row]) -> Table:
+    priced, with_tools = _has_prices(rows), _has_tools(rows)
+    figures = ("calls", *(["tool_calls"] if with_tools else []), "prompt_tokens", "completion_tokens")
+    figures += ("price",) if priced else ()
+    cells = [
+        [row.name, role, *(getattr(cost, figure) for figure in figures)]
+        for row in rows
+        for role, cost in row.cost.items()
+    ]
+    return make_data_table("roles", ("run", "role", *(f"{figure}_per_problem" for figure in figures)), cells)
 
 
 def _make_pairs_data_table(comparison: ComparedRuns) -> Table:
