@@ -16,11 +16,11 @@ from evorun.runner.settings import RunConfig
 from evorun.runner.weight_transfers import choose_transfer
 from evorun.runs.directory import RunDirectory
 from evorun.runs.replay import RecordedRun
+from evorun.runs.spending import EXPERT
 from evorun.simulation.engine import SimulatedConfig
 from evorun.simulation.simulator import SplitSimulator, TaskSimulator
 from evorun.tasks.base import LoadedTask
 from evorun.tasks.capabilities import SupportsRubrics
-from evorun.tasks.opinions import EXPERT
 from evorun.training.config import TrainingConfig
 from evorun.training.policy import Policy
 from evorun.training.reach import describe_short_reach

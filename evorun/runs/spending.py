@@ -15,6 +15,9 @@ from evorun.runs.tool_answers import TOOLS, ToolAnswer, count_tool_calls
 GOLD = "gold"
 """The role of the model that grades, and of its calls: no part of a method, so no total includes them."""
 
+EXPERT = "expert"
+"""The rubric by which the gold judge grades."""
+
 TRAINING = "training"
 """Stands beside the call roles for what a vendor bills for updates of weights; it has no calls."""
 

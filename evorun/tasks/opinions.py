@@ -2,6 +2,7 @@
 
 from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
+from evorun.runs.spending import EXPERT
 from evorun.tasks.base import Grade, GradingTools, Problem
 from evorun.tasks.capabilities import SupportsRubrics
 from evorun.tasks.rubric_json import tagged_scores
@@ -13,9 +14,6 @@ RUBRIC = Score("rubric", 0, 1, label="gold score")
 
 Labelled, since a method may evolve rubrics of its own, which this score does not go by.
 """
-
-EXPERT = "expert"
-"""The rubric of the gold judge."""
 
 MAX_ATTEMPTS = 3
 """Maximum attempts to get a readable opinion (ours)."""

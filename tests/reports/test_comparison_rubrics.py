@@ -16,9 +16,9 @@ from evorun.reports.comparison.evolution import (
     make_overhead_table,
     measure_seconds_beyond_updates,
 )
-from evorun.reports.comparison.notes import describe_gold_score
+from evorun.reports.comparison.notes import describe_gold_score, list_cautions
 from evorun.reports.comparison.output import write_comparison
-from evorun.reports.comparison.tables import make_reported_steps_table
+from evorun.reports.comparison.tables import make_main_table, make_reported_steps_table
 from evorun.runs.directory import load_manifest
 from evorun.runs.journal_file import JOURNAL, Effect
 from evorun.runs.records import write_json
@@ -78,6 +78,25 @@ def test_the_gold_judges_score_is_told_from_that_of_a_rubric_that_evolves(tmp_pa
     assert said.startswith("Gold score: the gold judge's score of one response per problem, by the task's own rubric")
     write_comparison(compare([run]), tmp_path / "comparison.html")
     assert "not by one that evolves" in (tmp_path / "comparison.html").read_text()
+
+
+def test_an_arm_trained_under_the_gold_judges_rubric_is_marked(tmp_path: Path) -> None:
+    initial = write_rubric_run(tmp_path / "initial", RubricSpec(refinements=1, method="ppo"))
+    expert = write_rubric_run(tmp_path / "expert", RubricSpec(refinements=1, method="ppo"))
+    for run, rubric in ((initial, "initial"), (expert, "expert")):
+        _finish(run, 100, gold=(30, 1.0), total=(100, 10.0))
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest["config"]["method"]["rubric"] = rubric
+        (run / "manifest.json").write_text(json.dumps(manifest))
+    comparison = compare([initial, expert])
+    table = make_main_table(comparison, comparison.rows, [], [])
+    caveats = table.headings.index("caveats")
+    assert ["gold judge's rubric" in str(row[caveats]) for row in table.rows] == [False, True]
+    [line] = [line for line in list_cautions(comparison) if "gold judge's own rubric" in line]
+    assert "rubric=expert" in line
+    assert "rubric=initial" not in line
+    _finish(expert, 100, total=(100, 10.0))  # no gold judge
+    assert not any("gold judge" in line for line in list_cautions(compare([initial, expert])))
 
 
 def test_a_papers_ratio_of_run_times_stands_beside_the_measured_one(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from evorun.reports.comparison.runs import Run
 from evorun.runs.crossed import LEVEL, POWER
 from evorun.runs.paths import display
 from evorun.runs.scores import primary_score
-from evorun.runs.spending import GOLD
+from evorun.runs.spending import EXPERT, GOLD
 from evorun.runs.statistics import ENOUGH_SEEDS, MIN_SEEDS
 from evorun.runs.sweeps import is_sweep
 
@@ -243,7 +243,19 @@ def list_cautions(comparison: ComparedRuns) -> list[str]:
         *few_seeds_lines(comparison),
         *ceiling_lines(comparison),
         *describe_equal_answers(comparison.arms),
+        *gold_rubric_lines(comparison.arms),
         *shared_steps_lines(comparison),
+    ]
+
+
+def gold_rubric_lines(arms: Sequence[Arm]) -> list[str]:
+    """Say which arms train under the rubric by which they are graded."""
+    marked = [arm.name for arm in arms if any(run.trains_by_gold_rubric for run in arm.runs)]
+    if not marked:
+        return []
+    return [
+        f"Trained under the gold judge's own rubric (method.rubric={EXPERT}): {'; '.join(marked)}. From the start the "
+        "reward asks for what the gold score measures, which favours such an arm over those with another rubric."
     ]
 
 

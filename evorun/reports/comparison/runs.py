@@ -29,6 +29,7 @@ from evorun.runs.reading import read_records, read_steps_without_texts
 from evorun.runs.recording import restore_engines
 from evorun.runs.schema import Metric, MetricPoint
 from evorun.runs.scores import Score
+from evorun.runs.spending import EXPERT, GOLD
 from evorun.runs.sweeps import find_job
 
 ANSWERED = "answered_rate"
@@ -182,9 +183,20 @@ class Run:
 
     @property
     def caveats(self) -> list[str]:
-        """Reasons why the figures are no finished benchmark result, in a word or two each."""
-        ends = {"so far": not self.outcome.finished, "failed": self.manifest.status == "failed"}
-        return [*self.origins, *(caveat for caveat, holds in ends.items() if holds)]
+        """Reasons why the figures are no finished benchmark result, or no fair one, in a few words each."""
+        signs = {
+            "so far": not self.outcome.finished,
+            "failed": self.manifest.status == "failed",
+            "gold judge's rubric": self.trains_by_gold_rubric,
+        }
+        return [*self.origins, *(caveat for caveat, holds in signs.items() if holds)]
+
+    @property
+    def trains_by_gold_rubric(self) -> bool:
+        """True where the reward goes by the rubric of the gold judge that grades, of whichever models."""
+        settings = self.manifest.config.get("method")
+        rubric = settings.get("rubric") if isinstance(settings, Mapping) else None
+        return rubric == EXPERT and GOLD in self.outcome.cost and self.outcome.hacking is not None
 
 
 def load_runs(run_dirs: Iterable[Path], score: str | None = None) -> list[Run]:
