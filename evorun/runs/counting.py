@@ -37,6 +37,26 @@ class CandidateCounter(Protocol):
         """Count a candidate, of whatever kind."""
 
 
+class ChoiceCounter:
+    """Counts what shows whether a run chooses among its responses to a problem."""
+
+    def __init__(self) -> None:
+        self._prompts = self._rated = 0
+
+    def add(self, candidate: CountedCandidate) -> None:
+        """Count a candidate."""
+        self._prompts += candidate.kind == "system_prompt"
+        self._rated += candidate.kind == "response" and (candidate.mean, candidate.fitness) != (None, None)
+
+    def chooses(self, run_dir: Path) -> bool:
+        """Return whether an answer in `run_dir` is one of several; ask when all candidates are in.
+
+        Not where a method trains, or compares system prompts and rates no response: it answers each problem again under
+        new weights or another prompt, and the last answer counts.
+        """
+        return not (run_dir / "training.jsonl").exists() and bool(self._rated or not self._prompts)
+
+
 def count_candidates(run_dir: Path, *counters: CandidateCounter) -> None:
     """Show each candidate of a run to all counters. Raises DataError for malformed records."""
     for candidate in read_records(run_dir / "candidates.jsonl", CountedCandidate):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from evorun.runs.candidates import REFUSED, CandidateId
-from evorun.runs.counting import CountedCandidate, count_candidates, count_comparisons
+from evorun.runs.counting import ChoiceCounter, CountedCandidate, count_candidates, count_comparisons
 from evorun.runs.rating_figures import rating_figures
 from evorun.runs.schema import ComparisonRecord, Metric, PredictionRecord, StepRecord
 from evorun.runs.scores import Score, find_better, primary_score
@@ -45,10 +45,12 @@ class SearchPools:
         """measure: says how good a candidate is."""
         self.measure = measure
         self.by_problem: dict[str, _Pool] = defaultdict(_Pool)
+        self.choice = ChoiceCounter()
         self.candidates = self.unparsed = 0
 
     def add(self, candidate: CountedCandidate) -> None:
         """Count a candidate; a system prompt or a rubric has nothing to grade or to parse."""
+        self.choice.add(candidate)
         if candidate.kind == "response":
             self.by_problem[candidate.problem].add(candidate, self.measure)
             self.candidates += 1
@@ -128,7 +130,8 @@ def search_figures(
 ) -> tuple[dict[str, Metric], dict[str, int]]:
     """Return the figures and counts of a run's candidates and duels, without those that the run has no data for.
 
-    - `pool_coverage`: problems with a right candidate among all that were proposed;
+    - `pool_coverage`: problems with a right candidate among all that were proposed, where the method chooses among
+      them (`ChoiceCounter.chooses`);
     - `choice_given_coverage`: of those, problems whose final answer is right;
     - `posterior_auc`: the probability that a right candidate's rating (posterior mean, share of votes, Elo, ...) is
       above a wrong one's of the same problem, equal ones counting half; a mean over the problems that have both;
@@ -148,8 +151,7 @@ def search_figures(
     pools = candidates.by_problem
     figures: dict[str, Metric] = {}
     if measure.is_correctness and pools:
-        # a method that trains answers each problem again at the end and does not choose among earlier answers
-        if not (path / "training.jsonl").exists():
+        if candidates.choice.chooses(path):
             figures |= _coverage(pools, predictions)
         if areas := list(candidates.areas.values()):
             figures["posterior_auc"] = Metric(float(np.mean(areas)), mean_interval(areas), len(areas))

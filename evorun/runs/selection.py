@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from evorun.runs.candidates import CandidateId
-from evorun.runs.counting import CountedCandidate
+from evorun.runs.counting import ChoiceCounter, CountedCandidate
 from evorun.runs.schema import ComparisonRecord, Metric, MetricPoint, StepRecord
 from evorun.runs.scores import Score, find_better
 from evorun.runs.statistics import Proportion, mean_interval
@@ -89,12 +89,14 @@ class Searches:
     def __init__(self, steps: Sequence[StepRecord], measure: Score) -> None:
         """measure: the score that compares two responses."""
         self.measure = measure
+        self.choice = ChoiceCounter()
         self.by_problem: dict[str, _Search] = {}
         for step in steps:
             self.by_problem.setdefault(step.problem, _Search([])).steps.append(step)
 
     def add(self, candidate: CountedCandidate) -> None:
         """Count a response to a problem that has steps."""
+        self.choice.add(candidate)
         search = self.by_problem.get(candidate.problem)
         if candidate.kind != "response" or search is None:
             return
@@ -130,7 +132,7 @@ class Agreements:
 def selection_series(
     path: Path, counted: Searches, agreements: Agreements, points: Sequence[MetricPoint]
 ) -> Iterator[MetricPoint]:
-    """Yield the series of a run in `path`; none where a method trains, since it chooses among no earlier answers.
+    """Yield the series of a run in `path`; none where it chooses among no earlier answers (`ChoiceCounter.chooses`).
 
     counted: with the run's candidates. agreements: with its duels. points: those of the primary score over all
     problems, whose steps and costs the series take. Utilities are in [0, 1], 1 being best, where the score has both
@@ -144,7 +146,7 @@ def selection_series(
       than on one answered wrong, equal ones counting half;
     - `search/judge_agreement`: the share of the step's decisive duels of unequal candidates that the better one won.
     """
-    if (path / "training.jsonl").exists():
+    if not counted.choice.chooses(path):
         return
     searches, measure = counted.by_problem, counted.measure
     if not any(search.generations for search in searches.values()):

@@ -53,7 +53,7 @@ def test_coverage_and_choice_multiply_to_accuracy(tmp_path: Path) -> None:
         *(candidate("found", "0", False), candidate("found", "1", True)),
         *(candidate("missed", "0", True), candidate("missed", "1", False)),
         candidate("absent", "0", False),
-        candidate("*", "prompt", None, kind="system_prompt"),
+        candidate("*", "prompt", None, kind="rubric"),
     ]
     ends = [
         prediction("found", True),
@@ -153,3 +153,12 @@ def test_coverage_is_left_out_where_a_run_trains_and_nothing_is_chosen(tmp_path:
     assert "pool_coverage" in figures(tmp_path, pool, [prediction("p", False)])
     (tmp_path / "training.jsonl").write_text("")
     assert not {"pool_coverage", "choice_given_coverage"} & figures(tmp_path, pool, [prediction("p", False)]).keys()
+
+
+def test_coverage_is_left_out_where_prompts_are_compared_and_no_response_is_rated(tmp_path: Path) -> None:
+    """A method that rates responses under several prompts, as GEPA does by public tests, chooses among them."""
+    prompt = candidate("*", "prompt", None, 0.5, kind="system_prompt")
+    for mean, shown in ((None, False), (1.0, True)):
+        pool = [prompt, candidate("p", "0", True, mean), candidate("p", "1", False, mean)]
+        found = figures(tmp_path, pool, [prediction("p", False)])
+        assert [name in found for name in ("pool_coverage", "choice_given_coverage")] == [shown, shown]

@@ -60,7 +60,7 @@ def test_right_and_wrong_by_hand(tmp_path: Path) -> None:
         *(candidate("p3", 1, "7", True), candidate("p4", 1, "8", False)),
         candidate("p5", 2, "8", False),
         *(candidate("q0", 0, "5", True), candidate("q1", 0, "6", False)),
-        candidate("*", 0, "an instruction", None, kind="system_prompt"),
+        candidate("*", 0, "a rubric", None, kind="rubric"),
     ]
     steps = [step("p", 0, None), step("p", 1, False, 0.2), step("p", 2, True, 0.5), step("q", 0, True, 0.2)]
     duels = [
@@ -116,3 +116,9 @@ def test_the_last_point_is_what_results_count_over_the_whole_run(tmp_path: Path,
 def test_a_run_that_trains_has_none(tmp_path: Path) -> None:
     (tmp_path / "training.jsonl").write_text("")
     assert series(tmp_path, [candidate("p0", 0, "3", True)], [step("p", 0, True)]) == {}
+
+
+def test_a_run_that_compares_prompts_and_rates_no_response_has_none(tmp_path: Path) -> None:
+    prompt, steps = candidate("*", 0, None, None, kind="system_prompt"), [step("p", 0, True)]
+    assert series(tmp_path, [prompt, candidate("p0", 0, "3", True)], steps) == {}
+    assert series(tmp_path, [prompt, candidate("p0", 0, "3", True, mean=1.0)], steps)
