@@ -16,6 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from evorun.cli.composed_jobs import compose_jobs
 from evorun.cli.job_folders import Job, choose_folders
 from evorun.cli.naming import LONGEST, job_name
 from evorun.cli.sweep_keys import drop_inapplicable_keys
@@ -205,6 +206,12 @@ def test_variants_repeat_the_whole_sweep_and_no_job_runs_twice(tmp_path: Path) -
         "method.samples=8 method=best_of_n model=qwen2_5_7b",
         "method.samples=6 method=best_of_n model=smollm2_135m",
     ]
+
+
+def test_null_takes_an_experiments_variants_away(tmp_path: Path) -> None:
+    words = ("experiment=lyria/errors", "task=sudoku", "method.max_errors=3", "engine=simulated")
+    assert jobs_of(tmp_path, *words, "hydra.sweeper.variants=null") == ["method.max_errors=3"]
+    assert len(compose_jobs([*words, "hydra.sweeper.variants=null"])) == 1
 
 
 def test_keys_of_a_student_go_to_the_jobs_with_one(caplog: pytest.LogCaptureFixture) -> None:

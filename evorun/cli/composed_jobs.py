@@ -111,7 +111,7 @@ def _list_jobs(arguments: Sequence[str], folder: Path | None = None) -> list[lis
         own = [override.value() for override in overrides if override.get_key_element().lstrip("+") == VARIANTS]
         variants: Any = own[-1] if own else sweeper.get("variants", ())
         kept = [override for override in overrides if not override.get_key_element().lstrip("+").startswith("hydra")]
-        return jobs_of_sweep(kept, variants, parser)
+        return jobs_of_sweep(kept, variants or (), parser)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
 

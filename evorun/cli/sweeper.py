@@ -68,10 +68,10 @@ class VariantSweeper(BasicSweeper):
         self,
         max_batch_size: int | None = None,
         params: Mapping[str, Any] | None = None,
-        variants: Sequence[Mapping[str, Any]] = (),
+        variants: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         super().__init__(max_batch_size=max_batch_size, params={} if params is None else params)  # type: ignore[arg-type]
-        self.variants = variants
+        self.variants: Sequence[Mapping[str, Any]] = () if variants is None else variants
         self._lock: int | None = None
 
     def _parse_config(self) -> list[str]:
@@ -101,7 +101,7 @@ class VariantSweeper(BasicSweeper):
         if not isinstance(self.params, Mapping):
             raise ConfigError(f"hydra.sweeper.params: expected a mapping, {{KEY: VALUES, ...}}, got {self.params}")
         if not (isinstance(variants, Sequence) and all(isinstance(variant, Mapping) for variant in variants)):
-            raise ConfigError("hydra.sweeper.variants: expected a list of mappings, [{KEY: VALUES, ...}, ...]")
+            raise ConfigError("hydra.sweeper.variants: expected a list of mappings, [{KEY: VALUES, ...}, ...], or null")
         if isinstance(self.launcher, SlurmLauncher):
             self.launcher.check()
 
