@@ -416,3 +416,30 @@ def test_every_public_name_is_there() -> None:
     assert all(callable(getattr(evorun, name)) for name in evorun.__all__)
     with pytest.raises(AttributeError, match="no attribute 'laod'"):
         evorun.laod  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize("rating", ["posterior", "elo"])
+def test_ratings_by_step_end_at_the_recorded_ones(tmp_path: Path, rating: str) -> None:
+    words = ("method.duels=4", "method.generations=3", f"method.rating={rating}", "method.ties=half")
+    simulated_run(tmp_path / "run", *DUELS, *SMALL, *words)
+    run = evorun.load(tmp_path / "run")
+    for problem in run.predictions()["problem"]:
+        ratings = run.ratings_by_step(problem)
+        assert list(ratings.columns) == ["step", "candidate", "mean", "sd"]
+        by_step = {step: own.set_index("candidate")[["mean", "sd"]] for step, own in ratings.groupby("step")}
+        recorded = run.candidates().query("problem == @problem").dropna(subset="mean").set_index("id")
+        pandas.testing.assert_frame_equal(by_step[3], recorded[["mean", "sd"]], check_names=False, atol=1e-8)
+        # the belief in the returned candidate is recorded at each step
+        steps = run.steps().query("problem == @problem").dropna(subset="best.id")
+        found = [by_step[step].loc[best, "mean"] for step, best in zip(steps["step"], steps["best.id"], strict=True)]
+        assert found == pytest.approx(list(steps["belief.mean"]), abs=1e-8)
+        assert len(found) == 4
+
+
+def test_ratings_by_step_need_duels_and_an_ended_problem(runs: evorun.Runs) -> None:
+    by_method = {run.method: run for run in runs}
+    problem = by_method["duel_evolve"].predictions()["problem"][0]
+    with pytest.raises(ConfigError, match="expected ratings that follow from duels, method=zero_shot recorded none"):
+        by_method["zero_shot"].ratings_by_step(problem)
+    with pytest.raises(RunDirectoryError, match=r"expected the id of a problem that has ended.*got 'nobody'"):
+        by_method["duel_evolve"].ratings_by_step("nobody")

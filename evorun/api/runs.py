@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import msgspec
 
-from evorun.api.frames import BoundFrame, Columns, make_columns
+from evorun.api.frames import BoundFrame, Columns, Format, make_columns, make_frame
 from evorun.api.html import MAX_ROWS, make_html_table
 from evorun.api.rows import (
     CallRow,
@@ -50,6 +50,10 @@ from evorun.runs.schema import (
     StepRecord,
     TrainingRecord,
 )
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -205,6 +209,22 @@ class Run(Frames):
 
     def identified(self) -> Iterator[tuple[Mapping[str, Any], "Run"]]:
         yield {}, self
+
+    @overload
+    def ratings_by_step(self, problem: str, format: Literal["pandas"] = "pandas") -> "pandas.DataFrame": ...
+    @overload
+    def ratings_by_step(self, problem: str, format: Literal["polars"]) -> "polars.DataFrame": ...
+    def ratings_by_step(self, problem: str, format: Format = "pandas") -> Any:
+        """Return the ratings of a problem's candidates after each step, by its recorded duels and the method's rating.
+
+        A frame with a row for each step and candidate: `step`, `candidate`, `mean` and `sd`, from the first duel on.
+        Those of the last step are the recorded ones. Raises ConfigError for a method whose ratings do not follow from
+        duels, RunDirectoryError for a problem that has not ended, and DataError for a malformed record.
+        """
+        from evorun.runner.recorded_ratings import RatingAtStep, rate_by_step
+
+        ratings = rate_by_step(self.path, self.config, problem)
+        return make_frame(make_columns(RatingAtStep, [({}, ratings)]), format)
 
     def read_curves(self) -> Iterable[MetricPoint]:
         """Return the points of metrics.jsonl, or those of an unfinished run so far."""
