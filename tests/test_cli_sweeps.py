@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from evorun.cli.composed_jobs import compose_jobs
+from evorun.cli.composed_jobs import compose_jobs, describe_variants_on_top
 from evorun.cli.job_folders import Job, choose_folders
 from evorun.cli.naming import LONGEST, job_name
 from evorun.cli.sweep_keys import drop_inapplicable_keys
@@ -212,6 +212,40 @@ def test_null_takes_an_experiments_variants_away(tmp_path: Path) -> None:
     words = ("experiment=lyria/errors", "task=sudoku", "method.max_errors=3", "engine=simulated")
     assert jobs_of(tmp_path, *words, "hydra.sweeper.variants=null") == ["method.max_errors=3"]
     assert len(compose_jobs([*words, "hydra.sweeper.variants=null"])) == 1
+
+
+def test_variants_that_choose_the_methods_are_the_whole_sweep(tmp_path: Path) -> None:
+    given = ("-m", *DRY_RUN[1:], "seed=0,1")
+    variants = "hydra.sweeper.variants=[{method: best_of_n, method.samples: 4}, {method: zero_shot}]"
+    alone = ["method.samples=4 method=best_of_n"] * 2 + ["method=zero_shot"] * 2
+    assert jobs_of(tmp_path, *given, variants) == alone
+    of_default = "hydra.sweeper.variants=[{method: zero_shot}, {model: qwen2_5_7b}]"
+    (tmp_path / "other").mkdir()
+    assert jobs_of(tmp_path / "other", *given[:-1], of_default) == ["", "method=zero_shot", "model=qwen2_5_7b"]
+
+
+def test_the_job_without_variants_that_cannot_run_is_named(tmp_path: Path) -> None:
+    words = ("-m", *DRY_RUN[1:], "method=best_of_n", "model=local", "hydra.sweep.dir=sweep")
+    with mock.patch("evorun.cli.running.carry_out", return_value="completed"):
+        done = evorun_here(*words, "hydra.sweeper.variants=[{model.id: org/name}]", cwd=tmp_path)
+    assert "error: a job of this sweep cannot run (method=best_of_n, without variants): model.id: " in done.stderr
+
+
+def test_variants_on_top_of_what_was_typed_are_told(tmp_path: Path) -> None:
+    words = ("experiment=espl/figure12", "engine=simulated", "task=hmmt", "task.source=sample")
+    chosen = "hydra.sweeper.variants=[{method: grpo, method.draws: 3}]"
+    with mock.patch("evorun.cli.running.carry_out", return_value="completed"):
+        told = evorun_here(*words, "method=espl,grpo", "hydra.sweep.dir=typed", cwd=tmp_path).stdout
+        not_told = evorun_here(*words, "method=espl", chosen, "hydra.sweep.dir=chosen", cwd=tmp_path).stdout
+    line = (
+        "task=hmmt method=espl,grpo: on top come variants of experiment=espl/figure12 that set this themselves, "
+        "{method: grpo, method.draws: 3, method.task_instruction: True}; {method: espl, task: beyond_aime, "
+        "method.crossover_rate: 0.0}; hydra.sweeper.variants=null leaves all variants out, random baselines too"
+    )
+    assert line in told
+    assert "on top" not in not_told
+    assert describe_variants_on_top([*words, "method=espl,grpo"]) == line
+    assert describe_variants_on_top([*words[:2], "model=qwen2_5_7b"]) is None  # a random baseline is on top of each
 
 
 def test_keys_of_a_student_go_to_the_jobs_with_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,10 +1,12 @@
 """The composed configurations of the runs that a command line stands for, without running any of them."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
@@ -14,7 +16,7 @@ from evorun.cli.job_command import CONFIG_DIR, SEARCHPATH
 from evorun.cli.overrides import as_typed, check_command_line, read_key, words
 from evorun.cli.plain import composed, with_absolute_paths
 from evorun.cli.quoting import write_value
-from evorun.cli.sweeper import jobs_of_sweep, make_overrides
+from evorun.cli.sweeper import VARIANTS, describe_variants, jobs_of_sweep, make_overrides
 from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runner.task_settings import read_task
@@ -23,7 +25,6 @@ from evorun.runs.paths import display
 from evorun.runs.stated_studies import StatedStudy
 
 MULTIRUN = ("-m", "--multirun")
-VARIANTS = "hydra.sweeper.variants"
 
 
 def compose_jobs(arguments: Sequence[str]) -> list[dict[str, Any]]:
@@ -90,28 +91,68 @@ def _split_config_dir(arguments: Sequence[str]) -> tuple[list[str], Path | None]
     return kept, folder
 
 
+class _Sweep(NamedTuple):
+    """What a sweep's arguments and its experiment say of its jobs."""
+
+    of_experiment: list[Override]
+    typed: list[Override]
+    variants: Sequence[Mapping[str, Any]]
+
+
 def _list_jobs(arguments: Sequence[str], folder: Path | None = None) -> list[list[str]]:
     """Return the overrides of each run that the arguments stand for; folder: of the user's own configurations."""
+    given = _check_given(arguments)
+    with _in_a_line():
+        sweep = _read_sweep(arguments, given, folder)
+        if sweep is None:
+            return [given]
+        overrides = [*sweep.of_experiment, *sweep.typed]
+        kept = [override for override in overrides if not override.get_key_element().lstrip("+").startswith("hydra")]
+        return jobs_of_sweep(kept, sweep.variants, OverridesParser.create())
+
+
+def describe_variants_on_top(arguments: Sequence[str]) -> str | None:
+    """Say which variants of an experiment come on top of what was typed, as `describe_variants`; None where none do.
+
+    Raises ConfigError.
+    """
+    arguments, folder = _split_config_dir(arguments)
+    with _in_a_line():
+        sweep = _read_sweep(arguments, _check_given(arguments), folder)
+        return None if sweep is None else describe_variants(sweep.typed, sweep.variants)
+
+
+def _check_given(arguments: Sequence[str]) -> list[str]:
+    """Return the overrides among the arguments. Raises ConfigError for others."""
     given = [word for argument in arguments if argument not in MULTIRUN for word in words(argument)]
     if options := [word for word in given if word.startswith("-")]:
         raise ConfigError(f"{options[0]}: expected KEY=VALUE, as for a run, and -m for a sweep")
     check_command_line([*given, *(word for word in arguments if word in MULTIRUN)])
     register(given)
+    return given
+
+
+def _read_sweep(arguments: Sequence[str], given: Sequence[str], folder: Path | None) -> _Sweep | None:
+    """Return the sweep that the arguments stand for; None for a single run. given: the overrides among them."""
     experiment = next((word.partition("=")[2] for word in reversed(given) if word.startswith("experiment=")), None)
     hydra: Any = {}
     if experiment:  # Hydra takes a file of evorun's own before one of the same name in the folder
         values = yaml_values("experiment", experiment) or yaml_values("experiment", experiment, folder)
         hydra = values.get("hydra", {})
     if not set(MULTIRUN) & set(arguments) and hydra.get("mode") != "MULTIRUN":
-        return [given]
-    sweeper = hydra.get("sweeper", {})
+        return None
+    sweeper, parser = hydra.get("sweeper", {}), OverridesParser.create()
+    typed_overrides = parser.parse_overrides(list(given))
+    own = [override.value() for override in typed_overrides if override.get_key_element().lstrip("+") == VARIANTS]
+    variants: Any = own[-1] if own else sweeper.get("variants", ())
+    return _Sweep(parser.parse_overrides(make_overrides(sweeper.get("params", {}))), typed_overrides, variants or ())
+
+
+@contextlib.contextmanager
+def _in_a_line() -> Iterator[None]:
+    """Raise ConfigError in a line for what Hydra refuses."""
     try:
-        parser = OverridesParser.create()
-        overrides = parser.parse_overrides([*make_overrides(sweeper.get("params", {})), *given])
-        own = [override.value() for override in overrides if override.get_key_element().lstrip("+") == VARIANTS]
-        variants: Any = own[-1] if own else sweeper.get("variants", ())
-        kept = [override for override in overrides if not override.get_key_element().lstrip("+").startswith("hydra")]
-        return jobs_of_sweep(kept, variants or (), parser)
+        yield
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
 

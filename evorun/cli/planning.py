@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from evorun.cli.composed_jobs import compose_jobs, compose_runs
+from evorun.cli.composed_jobs import compose_jobs, compose_runs, describe_variants_on_top
 from evorun.cli.options import MAX_PRICE, split_gpus, split_max_price
 from evorun.cli.output import JSON, print_json
 from evorun.errors import ConfigError
@@ -38,6 +39,8 @@ def plan(arguments: Sequence[str], console: Terminal) -> int:
     study = _read_study(words)
     configs = compose_jobs(words if study is None else compose_runs(study))
     made = make_plan(configs, OUTPUTS, gpus)
+    if study is None and (on_top := describe_variants_on_top(words)) is not None:
+        made = replace(made, notes=[f"{on_top}.", *made.notes])
     if JSON in arguments:
         print_json(msgspec.to_builtins(made))
     else:

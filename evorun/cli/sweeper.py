@@ -53,6 +53,7 @@ _plugins = Plugins.instance()  # executes Hydra's modules again: a class importe
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper  # noqa: E402
 
+VARIANTS = "hydra.sweeper.variants"
 IN_THIS_PROCESS = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 
 _log = logging.getLogger(__name__)
@@ -120,6 +121,12 @@ class VariantSweeper(BasicSweeper):
         elif resumed is None:
             parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
             jobs = jobs_of_sweep(overrides, self.variants, parser)
+            typed = [
+                *overrides[len(self._parse_config()) :],
+                *parser.parse_overrides(self.config.hydra.overrides.hydra),
+            ]
+            if (line := describe_variants(typed, self.variants)) is not None:
+                Terminal().print(line, soft_wrap=True)
         else:
             jobs = [
                 [*map(permit_unlisted_key, given), f"hydra.sweep.subdir={quoted(folder)}"]
@@ -234,9 +241,11 @@ def find_obstacles(jobs: Sequence[Sequence[str]], composed: Iterable[DictConfig]
     here: on this machine. A machine that only submits jobs need not be able to run them, and obstacles are warnings.
     """
     differing = join_overrides([[as_typed(word) for word in job if not word.startswith("seed=")] for job in jobs])
+    without = ", without variants" if any(differing) else ""
     found: dict[str, Foreseen] = {}
     loaded: dict[str, int] | None = {} if here else None
-    for arm, config in zip(differing, composed, strict=True):
+    for words_of_arm, config in zip(differing, composed, strict=True):
+        arm = words_of_arm or f"method={config.hydra.runtime.choices.method}{without}"
         if arm not in found:
             found[arm] = _foresee(config, loaded)
     arms: dict[str | None, list[str]] = {}
@@ -280,14 +289,36 @@ def jobs_of_sweep(
 ) -> list[list[str]]:
     """Return each job's overrides, no job twice: the product of the given values, then that of each variant.
 
+    Variants make up the sweep where each chooses a method and nothing else does: nobody asked for the default one.
     Raises ConfigError for a key without values, or one that no method, task or engine in the sweep has.
     """
+    chooses = any(_read_key(override) in ("method", "experiment") for override in overrides)
+    alone = bool(variants) and not chooses and all("method" in variant for variant in variants)
     jobs: dict[frozenset[str], list[str]] = {}
-    for variant in [{}, *variants]:
+    for variant in [*([] if alone else [{}]), *variants]:
         product = {**values_by_key(overrides), **values_by_key(parser.parse_overrides(make_overrides(variant)))}
         for job in map(list, itertools.product(*product.values())):
             jobs.setdefault(frozenset(job), job)
     return list({frozenset(job): job for job in drop_inapplicable_keys(list(jobs.values()))}.values())
+
+
+def describe_variants(typed: Sequence[Override], variants: Sequence[Mapping[str, Any]]) -> str | None:
+    """Say that an experiment's variants come on top of values that were typed for keys that they set; None if none do.
+
+    Random baselines cost nothing, and are not named. typed: the overrides of the command line.
+    """
+    given = {_read_key(override): override.input_line for override in typed}
+    if "experiment" not in given or VARIANTS in given:
+        return None
+    on_top = [variant for variant in variants if given.keys() & variant.keys() and variant.get("model") != "random"]
+    if not on_top:
+        return None
+    typed_keys = [str(line) for key, line in given.items() if any(key in variant for variant in on_top)]
+    listed = "; ".join(f"{{{', '.join(f'{key}: {value}' for key, value in variant.items())}}}" for variant in on_top)
+    return (
+        f"{' '.join(typed_keys)}: on top come variants of {given['experiment']} that set this themselves, {listed}; "
+        f"{VARIANTS}=null leaves all variants out, random baselines too"
+    )
 
 
 def make_overrides(values: Mapping[str, Any]) -> list[str]:
@@ -308,8 +339,12 @@ def values_by_key(overrides: Sequence[Override]) -> dict[str, list[str]]:
         values = [override.get_value_element_as_str()] if single else list(override.sweep_string_iterator())
         if not values:
             raise ConfigError(f"{override.input_line}: expected at least one value to sweep over, got none")
-        tried[key.lstrip("+~")] = [f"{key}={value}" for value in values]
+        tried[_read_key(override)] = [f"{key}={value}" for value in values]
     return tried
+
+
+def _read_key(override: Override) -> str:
+    return override.get_key_element().lstrip("+~")
 
 
 # Under another name, Hydra would look for the class in a package `hydra_plugins`, and so would every other program of
