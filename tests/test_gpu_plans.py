@@ -125,7 +125,7 @@ GRPO = ("method=grpo", "task=arithmetic", "engine=vllm")
         (
             (*GRPO, "model=gpt_oss_120b", "training.quantise=nf4"),
             "8x80",
-            "lower method.max_tokens, try training.shard=fsdp2 without training.q",
+            r"; weights and optimiser alone do not fit: try training.shard=fsdp2 over \d such GPUs or more without ",
         ),
         (
             MPO,
@@ -146,6 +146,17 @@ GRPO = ("method=grpo", "task=arithmetic", "engine=vllm")
             "; training.micro_batch=2 training.micro_batch_tokens=4096 engine.max_batch_size=8 would fit$",
         ),
         ((*FULL, "method.kl=0.01"), "1x40", "^training: .*; training.reference=cpu would fit$"),
+        (
+            (*ZERO_SHOT[:-1], "model=qwen2_5_72b"),
+            "2x24",
+            r"; its weights alone \(135.4 GiB\) fill 7 such GPUs, and at most 2 may share a copy here: take 2 of 76 "
+            r"GiB or more, or a server that has it \(engine=server\)$",
+        ),
+        (
+            (*ZERO_SHOT[:2], "engine=vllm", "model=deepseek_v3_1", "model.quantization=null"),
+            "4x8x80",
+            r"; its weights alone \(1249.9 GiB\) fill 18 such GPUs, and at most 8 may share a copy here: take 8 ",
+        ),
     ],
 )
 def test_what_cannot_fit_is_refused_with_what_would(words: tuple[str, ...], gpus: str, line: str) -> None:
@@ -166,6 +177,7 @@ def test_what_cannot_fit_is_refused_with_what_would(words: tuple[str, ...], gpus
             "1x24",
         ),
         ((*FULL, "method.kl=0.01", "training.reference=cpu"), "1x40"),
+        ((*ZERO_SHOT[:-1], "model=qwen2_5_72b", "engine.max_batch_size=1"), "2x96"),
     ],
 )
 def test_what_a_refusal_says_would_fit_does(words: tuple[str, ...], gpus: str) -> None:

@@ -544,6 +544,16 @@ def test_random_baselines_have_no_smallest_difference(capsys: pytest.CaptureFixt
         assert capsys.readouterr().out.count("Smallest difference") == number
 
 
+def test_a_model_larger_than_a_gpu_says_how_many_its_weights_take(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["method=zero_shot", *SMALL, "engine=vllm"]
+    planning.plan([*words, "model=deepseek_v3_1", "model.quantization=null"], Terminal())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Memory of deepseek_v3_1: weights 1249.9 GiB" in said
+    assert "; 18 H100 of 80 GB or more for the weights alone." in said
+    planning.plan([*words, "model=qwen2_5_32b"], Terminal())
+    assert "H100 of 80 GB" not in " ".join(capsys.readouterr().out.split())
+
+
 def test_memory_is_parameters_times_bytes_and_keys_and_values_of_all_layers(tmp_path: Path) -> None:
     config = {"num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4, "hidden_size": 3584}
     config |= {"intermediate_size": 18944, "vocab_size": 152064}

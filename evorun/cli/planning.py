@@ -18,6 +18,8 @@ from evorun.reports.tables import Cell, Table, figure_columns, word_columns
 from evorun.runner.gpu_plans import make_gpu_table
 from evorun.runner.plan_records import Plan, PlannedArm, PlannedMemory, PlannedRole, UncountedCalls, add_known
 from evorun.runner.planned_differences import OF_EARLIER_RUNS
+from evorun.runner.planned_hours import CARD, CARD_GIB
+from evorun.runner.planner import USABLE, count_holders
 from evorun.runner.plans import list_shortfalls, make_plan
 from evorun.runs.formats import counted
 from evorun.runs.scores import Score
@@ -364,7 +366,11 @@ def _describe_memory(memory: PlannedMemory) -> str:
         whole = memory.cache_gib_per_context
         cache = f"keys and values {memory.cache_gib_per_1000_tokens:.2f} GiB per 1,000 tokens"
         cache += f" ({whole:.1f} GiB for a context of {memory.context_length:,})"
-    return f"Memory of {memory.model}: {weights}, {cache}."
+    usable, parts = USABLE * CARD_GIB, ""
+    if memory.weights_gib is not None and memory.weights_gib > usable:
+        number = count_holders(memory.weights_gib, usable)
+        parts = f"; {number} {CARD} of {CARD_GIB} GB or more for the weights alone"
+    return f"Memory of {memory.model}: {weights}, {cache}{parts}."
 
 
 def _describe_differences(arms: Sequence[PlannedArm]) -> list[str]:

@@ -32,7 +32,7 @@ from evorun.runner.memory import (
     serving_memory,
     training_memory,
 )
-from evorun.runner.planner import USABLE, Demand
+from evorun.runner.planner import USABLE, Demand, count_holders
 from evorun.runner.settings import RunConfig
 from evorun.runner.training_runs import serving, trainer_engine
 from evorun.runs.spending import GOLD
@@ -299,12 +299,19 @@ def _advise(
                     "engine.max_batch_size": (engine.max_batch_size, sequences),
                 }
                 return " ".join(f"{key}={to}" for key, (was, to) in named.items() if to != was) + " would fit"
+    kept, unrounded = (
+        need(settings, 1).weights + need(settings, 1).training
+        for settings in (smaller, dataclasses.replace(smaller, quantise=None))
+    )
     others = []
     if training.weights != "full" and training.quantise is None and training.shard is None:
         others.append("training.quantise=nf4")
     if training.shard is None:
-        others.append(f"training.shard=fsdp2{' without training.quantise' if training.quantise else ''}")
+        over = f" over {count_holders(unrounded, usable)} such GPUs or more" if unrounded > usable else ""
+        others.append(f"training.shard=fsdp2{over}{' without training.quantise' if training.quantise else ''}")
     tried = f"try {', '.join(others)}, " if others else ""
+    if kept > usable:  # whatever the batch
+        return f"weights and optimiser alone do not fit: {tried or 'take more GPUs, '}or train a smaller model"
     return f"no smaller batch fits: lower method.max_tokens, {tried}or train a smaller model"
 
 

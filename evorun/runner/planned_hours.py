@@ -25,6 +25,8 @@ from evorun.runs.spending import GOLD
 
 CARD = "H100"
 """The GPU of the formula."""
+CARD_GIB = 80
+"""Its memory, in round figures."""
 
 
 class PlannedHours(NamedTuple):

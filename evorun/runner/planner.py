@@ -11,6 +11,7 @@ Nothing here knows a model or a configuration: demands say what they need.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import NamedTuple
 
 from evorun.errors import ConfigError
@@ -128,12 +129,28 @@ def _narrowest(demand: Demand, gpus: Sequence[Gpu]) -> int:
     raise ConfigError(
         f"{demand.key}: {demand.model} takes {need.total:.1f} GiB of each of {copies}{counted(width, 'GPU')} "
         f"({_describe(need)}), there {'is' if len(there) == 1 else 'are'} {counted(len(there), 'GPU')} with "
-        f"{usable:.1f} GiB to use{_advise(demand, need, usable)}"
+        f"{usable:.1f} GiB to use{_advise(demand, width, usable)}"
     )
 
 
-def _advise(demand: Demand, need: GpuMemory, usable: float) -> str:
-    """Return a shorter context that would fit, or the demand's own advice, after a semicolon; else nothing."""
+def count_holders(weights: float, usable: float) -> int:
+    """Return the fewest GPUs with so much memory to use, in GiB, that hold the weights together."""
+    return ceil(weights / usable)
+
+
+def _advise(demand: Demand, width: int, usable: float) -> str:
+    """Return what would fit, after a semicolon; else nothing. width: the most GPUs that may share a copy here.
+
+    Where the weights alone do not fit, that is other GPUs; else a shorter context, or the demand's own advice.
+    """
+    need = demand.needs[width]
+    if need.weights > usable and not demand.trains:
+        weights = width * need.weights
+        return (
+            f"; its weights alone ({weights:.1f} GiB) fill {count_holders(weights, usable)} such GPUs, and at most "
+            f"{width} may share a copy here: take {width} of {ceil(need.weights / USABLE)} GiB or more, or a server "
+            f"that has it ({demand.key}=server)"
+        )
     if demand.context is None:
         return f"; {demand.advice}" if demand.advice else ""
     room = usable - (need.total - need.cache)
