@@ -187,6 +187,28 @@ def test_hours_without_a_recorded_run_are_the_formulas_and_have_the_price_of_its
     assert unsized.hours_note.endswith("nor is the config.json of local here")
 
 
+def test_the_ground_truth_takes_no_hours_and_unknown_ones_are_named_in_the_total(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    duels = ["method=best_of_n", "method.samples=4", "method.rounds=1", *SMALL, "engine=vllm"]
+    plan = make_plan(compose_jobs(["-m", *duels, "model=llama3_1_8b", "judge=policy,oracle"]), tmp_path)
+    own, oracle = plan.arms
+    tokens = {role.role: role.completion_tokens for role in oracle.roles}
+    assert tokens["judge"] > 0
+    assert oracle.hours == pytest.approx(tokens["generate"] * 2 * 8.0e9 / (989e12 * 0.10) / 3600)
+    assert own.hours is not None
+    assert plan.hours == own.hours + oracle.hours
+    assert [memory.model for memory in plan.memory] == ["llama3_1_8b"]
+    configs = [["model=llama3_1_8b"], ["model=local", "model.id=none/none"]]
+    words = ["method=zero_shot", *SMALL, "engine=vllm"]
+    plan = make_plan([compose_jobs([*words, *model])[0] for model in configs], tmp_path)
+    known, _ = plan.arms
+    planning.print_plan(plan, Terminal(width=300))
+    printed = capsys.readouterr().out
+    assert f"{planning._show_hours(known.hours)} without local" in printed
+    assert "Hours of local: unknown, no run of local" in printed
+
+
 def test_problems_are_those_that_the_task_has_else_those_that_its_configuration_states(tmp_path: Path) -> None:
     words = ("method=zero_shot", "task=mathbench", *API)
     (own,) = make_plan(compose_jobs([*words, "task.source=sample"]), tmp_path).arms

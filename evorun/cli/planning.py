@@ -178,7 +178,7 @@ def _make_table(made: Plan) -> Table:
         price = "unknown" if made.price is None else made.price
         row = ["total", made.runs, None, made.calls, made.prompt_tokens, made.completion_tokens]
         expected = _list_expected(made, made.expected_completion_tokens)
-        table.rows.append([*row, *([price] if billed else []), *expected, *([made.hours] if timed else [])])
+        table.rows.append([*row, *([price] if billed else []), *expected, *([_total_hours(made)] if timed else [])])
     return table
 
 
@@ -346,16 +346,37 @@ def _describe_hours(made: Plan) -> list[str]:
     for arm in made.arms:
         by_note.setdefault(arm.hours_note, []).append(arm)
     lines = []
+    names = dict(zip(map(id, made.arms), _name_arms(made.arms), strict=True))
     for note, arms in by_note.items():
         hours = add_known([arm.hours for arm in arms])
-        lines.append(f"Hours: {'unknown' if hours is None else f'about {_show_hours(hours)}'}, {note}.")
+        about = "unknown" if hours is None else f"about {_show_hours(hours)}"
+        some = hours is None and len(arms) < len(made.arms)
+        of = f" of {_name_few([names[id(arm)] for arm in arms])}" if some else ""
+        lines.append(f"Hours{of}: {about}, {note}.")
         price = add_known([arm.gpu_price for arm in arms])
         if price is not None:
             lines.append(f"Price of GPUs: about {text.dollars(price)} in these hours, at {arms[0].gpu_price_note}.")
     return lines
 
 
-def _show_hours(hours: float | None) -> str:
+def _total_hours(made: Plan) -> Cell:
+    """Return the hours of all arms; where those of some are unknown, that of the others, and which are left out."""
+    names = zip(made.arms, _name_arms(made.arms), strict=True)
+    unknown = [name for arm, name in names if arm.hours is None and arm.hours_by != "no_model"]
+    known = [arm.hours for arm in made.arms if arm.hours is not None]
+    if not unknown or not known:
+        return made.hours
+    return f"{_show_hours(sum(known))} without {_name_few(unknown)}"
+
+
+def _name_few(arms: Sequence[str]) -> str:
+    """Return the name of a single arm, else the number of arms."""
+    return arms[0] if len(arms) == 1 else f"{len(arms)} arms"
+
+
+def _show_hours(hours: Cell) -> str:
+    if isinstance(hours, str):
+        return hours
     return text.duration(None if hours is None else 3600 * hours)
 
 

@@ -1,7 +1,7 @@
 """The hours of planned runs and the price of their GPUs: at a recorded speed, else by the formula of estimates."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from evorun.models.config import ServedModel
@@ -49,10 +49,13 @@ def plan_hours(
     if config.engine.simulated or config.engine.replays:
         kind = "simulated" if config.engine.simulated else "replayed"
         return PlannedHours(None, "no_model", f"{kind} runs tell no rate")
+    # the ground truth answers without a model: its verdicts cost calls, and no time
+    served = serve_calls(config)
+    roles = [role for role in roles if not served.get(role.role, served[POLICY]).engine.knows_truth]
     speed = recorded.speed(config.engine.name, config.model.identity) if tuned_tokens is None else None
     about = f"{config.model.name} on engine={config.engine.choice}"
     if speed is None:
-        return _plan_by_formula(config, roles, runs, tuned_tokens, f"no run of {about} is recorded")
+        return _plan_by_formula(config, served, roles, runs, tuned_tokens, f"no run of {about} is recorded")
     tokens = sum(
         role.completion_tokens if role.expected_completion_tokens is None else role.expected_completion_tokens
         for role in roles
@@ -64,10 +67,14 @@ def plan_hours(
 
 
 def _plan_by_formula(
-    config: RunConfig, roles: Sequence[PlannedRole], runs: int, tuned_tokens: float | None, reason: str
+    config: RunConfig,
+    served: Mapping[str, ServedModel],
+    roles: Sequence[PlannedRole],
+    runs: int,
+    tuned_tokens: float | None,
+    reason: str,
 ) -> PlannedHours:
     """Return the hours of one H100 that writes all completions of models on GPUs, each as long as its limit."""
-    served = serve_calls(config)
     written: dict[str, list[tuple[ServedModel, int]]] = defaultdict(list)
     for role in roles:
         model = served.get(role.role, served[POLICY])

@@ -472,6 +472,7 @@ def _plan_gpus(
 def _plan_memory(configs: Sequence[RunConfig]) -> list[PlannedMemory]:
     local: dict[str, ModelConfig] = {}
     for served in (served for config in configs for served in _list_served(config)):
-        if not (served.engine.billed or served.engine.simulated or served.engine.replays or served.model.random):
+        engine = served.engine
+        if not (engine.billed or engine.simulated or engine.replays or engine.knows_truth or served.model.random):
             local.setdefault(served.model.id, served.model)  # a student is its base model under an adapter
     return [estimate_memory(model) for model in local.values()]
