@@ -671,6 +671,15 @@ def test_a_budget_of_calls_gives_a_population_its_whole_steps(tmp_path: Path) ->
     assert arm.reach is None
 
 
+@pytest.mark.parametrize(("method", "responses"), [("rsa", 120), ("best_of_n", 24), ("duel_evolve", 72)])
+def test_responses_have_all_turns_of_a_task_with_tools(method: str, responses: int, tmp_path: Path) -> None:
+    # a fifth of 120 calls; 12 candidates and 6 children of 4 turns; whole steps of 64, of which short ones leave some
+    words = (f"method={method}", "task=search_qa", "task.source=sample", "task.max_turns=4", "task.limit=2")
+    words += ("method.generations=1", "method.children=6") if method == "duel_evolve" else ()
+    (arm,) = make_plan(compose_jobs([*words, *API, "budget.calls_per_problem=120"]), tmp_path).arms
+    assert {role.role: role.calls for role in arm.roles}["generate"] == 2 * responses
+
+
 def test_limits_of_responses_that_differ_between_methods_are_noted_with_the_key_that_makes_them_alike(
     tmp_path: Path,
 ) -> None:

@@ -101,14 +101,14 @@ def foresee(config: Mapping[str, Any], loaded: dict[str, int] | None) -> Foresee
         with blaming_plugins():
             checked = check(config)
             if loaded is None:
-                return Foreseen(None, predict_unevolved(checked.method, checked.budget.calls_per_problem))
+                return Foreseen(None, predict_unevolved(checked, checked.budget.calls_per_problem))
             require_parts(checked)
             task = repr(config["task"])
             if task not in loaded:
                 loaded[task] = len(checked.task.load().problems)
     except EvorunError as error:
         return Foreseen(str(error))
-    return Foreseen(None, predict_unevolved(checked.method, limit_calls(checked.budget, loaded[task])))
+    return Foreseen(None, predict_unevolved(checked, limit_calls(checked.budget, loaded[task])))
 
 
 def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transplants: bool, of_sweep: bool) -> None:

@@ -16,6 +16,7 @@ from evorun.runs.configs import iterate_leaves
 from evorun.runs.directory import MANIFEST, identity, load_manifest, name_changed_plugins
 from evorun.runs.job_states import look_at_run
 from evorun.runs.manifest import Manifest, ModelInRun
+from evorun.runs.reading import read_metrics
 from evorun.runs.results import REPEATS
 from evorun.runs.stated_studies import find_study
 
@@ -95,7 +96,7 @@ def describe_unevolved(outcome: Outcome) -> str | None:
         return None
     if planned == 0 or not isinstance(settings, dict) or "generations" not in settings:
         return None
-    needed = count_first_generation(settings)
+    needed = count_first_generation(settings, count_turns(outcome.manifest.config.get("task")))
     budget = outcome.manifest.config.get("budget")
     limits = [
         f"{text.count(limit)} {key.replace('_', ' ')}"
@@ -107,6 +108,70 @@ def describe_unevolved(outcome: Outcome) -> str | None:
         "step of evolution"
         + (f"; generation 0 takes up to {text.count(needed)} calls per problem." if needed is not None else ".")
     )
+
+
+def describe_unjudged(outcome: Outcome) -> str | None:
+    """Say that a budget left no call for a duel of any child, so that evolution changed nothing; None otherwise."""
+    settings = outcome.manifest.config.get("method")
+    if "budget" not in outcome.reached or not isinstance(settings, dict) or not settings.get("children"):
+        return None
+    if not any(reached.most for reached in outcome.reached.values()):
+        return None  # see `describe_unevolved`
+    held = [point for point in read_metrics(outcome.run_dir) if point.name == "duels"]
+    if not held or any(point.step > 0 and point.value for point in held):
+        return None
+    keys = ["method.children", "method.duels"]
+    keys += ["task.max_turns"] if count_turns(outcome.manifest.config.get("task")) > 1 else []
+    return (
+        "No child was judged: the budget ended before a duel of generation 1, so that no child could become the "
+        f"answer; raise the budget, or lower {' or '.join(keys)}."
+    )
+
+
+class StepSize(NamedTuple):
+    """The responses of each step of a method that takes whole steps only."""
+
+    key: str
+    """The setting that gives their number."""
+    responses: int
+
+
+UNUSED = 0.1
+"""Share of a budget's calls above which a report names those that were left (ours)."""
+
+
+def describe_unused_calls(outcome: Outcome) -> str | None:
+    """Say how many calls a method left that takes its size from the budget, and why; None where they are few."""
+    config = outcome.manifest.config
+    settings, budget, predictions = config.get("method"), config.get("budget"), outcome.predictions
+    if not isinstance(settings, dict) or not isinstance(budget, dict) or not outcome.finished or not predictions:
+        return None
+    if budget.get("redistribute") or "goal" in outcome.reached or "failed" in outcome.reached:
+        return None
+    whole, each = budget.get("calls"), budget.get("calls_per_problem")
+    limits = [limit for limit in (each, whole and whole // len(predictions)) if isinstance(limit, int)]
+    others = [key for key in LIMITS if not key.startswith("calls") and budget.get(key) is not None]
+    size, turns = find_step_size(settings), count_turns(config.get("task"))
+    if not limits or others or (size is None and (turns == 1 or settings.get("drafts", 0) is not None)):
+        return None
+    spent = sum(role.calls for prediction in predictions for role in prediction.cost.values()) / len(predictions)
+    left = min(limits) - spent
+    if left <= UNUSED * min(limits):
+        return None
+    return (
+        f"{text.count(round(left))} of {text.count(min(limits))} calls per problem were left on average: "
+        f"{explain_unused_calls(size, turns)}."
+    )
+
+
+def explain_unused_calls(size: StepSize | None, turns: int) -> str:
+    """Say why a method in steps of this size, or in single responses, leaves calls, and which settings to lower."""
+    keys = ["task.max_turns"] if turns > 1 else []
+    if size is None:
+        return f"each response reserves all its {turns} turns; lower {keys[0]}"
+    each = f", {turns} for each of {size.responses} responses" if turns > 1 else ""
+    keys.append(f"method.{size.key}")
+    return f"a step reserves {text.count(size.responses * turns)}{each}; lower {' or '.join(keys)}"
 
 
 def describe_missing_crossovers(outcome: Outcome) -> str | None:
@@ -131,13 +196,30 @@ def describe_cut_texts(outcome: Outcome) -> str | None:
     )
 
 
-def count_first_generation(settings: Mapping[str, Any]) -> int | None:
-    """Return the calls per problem of generation 0 by a method's settings; None where they do not say."""
+def count_first_generation(settings: Mapping[str, Any], turns: int = 1) -> int | None:
+    """Return the most calls per problem of generation 0 by a method's settings; None where they do not say.
+
+    turns: of each response.
+    """
     drawn, duels, orders = (settings.get(key) for key in ("initial_candidates", "duels", "orders"))
     if isinstance(drawn, int) and isinstance(duels, int) and isinstance(orders, int):
-        return drawn + duels * orders
+        return drawn * turns + duels * orders
     population = settings.get("population")
-    return population if isinstance(population, int) else None
+    return population * turns if isinstance(population, int) else None
+
+
+def count_turns(task: object) -> int:
+    """Return the most turns of a response by a task's settings: 1 without tools."""
+    turns = task.get("max_turns") if isinstance(task, Mapping) else None
+    return turns if isinstance(turns, int) else 1
+
+
+def find_step_size(settings: Mapping[str, Any]) -> StepSize | None:
+    """Return the size of the steps of a population, of which a budget decides the number; None for other methods."""
+    if settings.get("steps", 0) is not None or "problems_per_step" in settings:
+        return None
+    sizes = ((key, settings.get(key)) for key in ("groups", "population"))
+    return next((StepSize(key, size) for key, size in sizes if isinstance(size, int)), None)
 
 
 def name_origins(manifest: Manifest) -> list[str]:
@@ -205,6 +287,9 @@ def list_warnings(outcome: Outcome) -> list[str]:
     found += outcome.hacking.lines if outcome.hacking is not None else []
     if (cut := describe_early_ends(outcome)) is not None:
         found.append(cut)
+    found += [
+        line for describe in (describe_unjudged, describe_unused_calls) if (line := describe(outcome)) is not None
+    ]
     if (repeats := describe_repeats([outcome])) is not None:
         found.append(repeats)
     if manifest.status == "running" and look_at_run(outcome.run_dir, "").state == "lost":

@@ -27,6 +27,8 @@ from evorun.training.conversations import count_examples, read_split
 
 ITEMS = 9
 """Assumed items of a refined rubric: the most in MPO's appendix J.2."""
+RESPONDING = (GENERATE, "demonstrate", "rollout", "evaluate", "answer")
+"""Roles whose calls are turns of responses; several generators have roles of their own."""
 
 
 class Part(NamedTuple):
@@ -58,8 +60,23 @@ def count_calls_per_node(config: Mapping[str, Any]) -> int:
     return method.calls_per_node(registry.task_config_class(config["task"]["name"]).task_class)
 
 
+def count_turns(task: Mapping[str, Any]) -> int:
+    """Return the most calls of a response to a composed task: its turns with tools, else 1."""
+    turns: int = task.get("max_turns", 1)
+    return turns
+
+
 def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> list[Part]:
-    """Return the calls of a run that no budget ends; a role may have several parts."""
+    """Return the calls of a run that no budget ends, with all turns of each response; a role may have several parts."""
+    turns = count_turns(config["task"])
+    return [
+        part._replace(calls=part.calls * turns) if part.role in RESPONDING or part.role.startswith(GENERATORS) else part
+        for part in _count_requests(config, train, test)
+    ]
+
+
+def _count_requests(config: Mapping[str, Any], train: int, test: int) -> list[Part]:
+    """Return the responses and the other calls of a run that no budget ends."""
     method, policy = config["method"], config["model"]["name"]
     judge = name_model(config, "judge")
     limit = method.get("max_tokens", 0)
@@ -84,7 +101,7 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
                 *(Part(role, adviser, test * calls, limit) for role, calls in advice.items() if calls),
             ]
         case "ttt_discover":
-            played = test * method["steps"] * method["states"] * method["group"] * config["task"].get("max_turns", 1)
+            played = test * method["steps"] * method["states"] * method["group"]
             return [Part("rollout", policy, played, limit)]
         case "pdr":
             drafts, distiller = method["drafts"], method["distiller"]
@@ -172,15 +189,15 @@ def count_learning_calls(config: Mapping[str, Any], train: int, test: int) -> li
     """Return the calls of a run that learns from rewards; rubrics have `ITEMS` items once they are refined."""
     method, policy = config["method"], config["model"]["name"]
     reward, meta = name_model(config, "reward"), name_model(config, "meta")
-    size, group, turns = method["problems_per_step"], method["group"], config["task"].get("max_turns", 1)
+    size, group = method["problems_per_step"], method["group"]
     played = method["steps"] * size if method["steps"] else method["data_epochs"] * train
     steps = ceil(played / size)
     rollouts = played * method.get("prompts", method.get("draws", 1)) * group
     every = method["eval_every"] or steps
     answers = (1 + ceil(steps / every)) * test * (1 + method["eval_samples"])
     parts = [
-        Part("rollout", policy, rollouts * turns, method["max_tokens"]),
-        Part("evaluate", policy, answers * turns, method["eval_max_tokens"]),
+        Part("rollout", policy, rollouts, method["max_tokens"]),
+        Part("evaluate", policy, answers, method["eval_max_tokens"]),
     ]
     if method.get("evolve"):
         crossover = method["crossover_rate"] > 0

@@ -14,7 +14,13 @@ from evorun.methods.search.pdr import PdrConfig
 from evorun.methods.search.proposals import MIN_SAMPLES
 from evorun.models.architecture import read_architecture
 from evorun.models.config import ModelConfig
-from evorun.runner.call_counts import Part, count_calls_per_node, count_unlimited_calls, measure_conversations
+from evorun.runner.call_counts import (
+    Part,
+    count_calls_per_node,
+    count_turns,
+    count_unlimited_calls,
+    measure_conversations,
+)
 from evorun.runner.student import teacher_composition
 from evorun.runner.typed import typed
 from evorun.runs.budget import BudgetConfig
@@ -123,12 +129,12 @@ def settle_budget(config: Mapping[str, Any], problems: int) -> tuple[dict[str, A
     Raises ConfigError for a setting that only a budget bounds, where there is no limit on calls.
     """
     method, budget = dict(config["method"]), typed(BudgetConfig, config["budget"], "budget")
-    limit = limit_calls(budget, problems)
+    limit, turns = limit_calls(budget, problems), count_turns(config["task"])
     if budget.generations is not None and "generations" in method:
         own = method["generations"]
         method["generations"] = budget.generations if own is None else min(own, budget.generations)
     if method["name"] == "ttt_discover" and limit is not None:  # it makes whole steps only
-        calls = method["states"] * method["group"] * config["task"].get("max_turns", 1)
+        calls = method["states"] * method["group"] * turns
         method["steps"] = min(method["steps"], limit // calls)
     for key in ("samples", "comparisons", "rounds", "generations", "steps", "drafts", "nodes"):
         if key in method and method[key] is None and not (key == "steps" and "problems_per_step" in method):
@@ -138,20 +144,20 @@ def settle_budget(config: Mapping[str, Any], problems: int) -> tuple[dict[str, A
                     "budget.calls_per_problem=N"
                 )
             if key == "drafts":
-                method[key] = typed(PdrConfig, method, "method").fit_drafts(limit)
+                method[key] = typed(PdrConfig, method, "method").fit_drafts(limit // turns)
             elif key == "samples":
-                method[key] = max(MIN_SAMPLES, int(method["budget_share"] * limit))
+                method[key] = max(MIN_SAMPLES, int(method["budget_share"] * limit) // turns)
             elif key == "nodes":
-                method[key] = max(1, limit // count_calls_per_node(config))
+                method[key] = max(1, limit // (count_calls_per_node(config) - 1 + turns))
             elif method["name"] == "gepa":  # a generation serves all problems, with a call at least
                 method[key] = limit * problems
             else:
-                method[key] = count_whole_steps(method, limit) if key == "steps" else limit
+                method[key] = count_whole_steps(method, limit // turns) if key == "steps" else limit
     return method, limit
 
 
 def count_whole_steps(method: Mapping[str, Any], limit: int) -> int:
-    """Return the steps of a method with populations that fit into `limit` calls per problem; the first one always."""
+    """Return the steps of populations that fit into `limit` responses per problem; the first one always."""
     first: int = method["population"]
     later: int = method.get("groups", first)
     return 1 + max(0, limit - first) // later
@@ -190,7 +196,10 @@ def count_calls(config: Mapping[str, Any], problems: int | None = None, training
     left: float = limit * test
     metered = [part for part in parts if part.role != "gold"]  # its opinions count against no budget
     if method["name"] not in IN_ORDER:
-        share = min(1.0, left / max(sum(part.calls for part in metered), 1.0))
+        share = left / max(sum(part.calls for part in metered), 1.0)
+        # Where responses end before their last turn, such a method has room for more steps, up to the limit.
+        if not (config["method"].get("steps", 0) is None and count_turns(config["task"]) > 1):
+            share = min(1.0, share)
         return [part._replace(calls=part.calls * (share if part in metered else 1)) for part in parts]
     kept = []
     for part in parts:

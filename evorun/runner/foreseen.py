@@ -5,26 +5,64 @@ They read the typed settings that the run obeys, so that they hold however these
 
 from dataclasses import asdict
 
-from evorun.methods.base import Method
 from evorun.reports import text
-from evorun.reports.facts import count_first_generation
+from evorun.reports.facts import UNUSED, count_first_generation, explain_unused_calls, find_step_size
 from evorun.runner.settings import RunConfig
 from evorun.tasks.base import TaskConfig
 
 
-def predict_unevolved(method: Method, calls: int | None) -> str | None:
-    """Say that a budget ends before the first step of evolution; None where it does not, or nobody knows.
+def predict_unevolved(config: RunConfig, calls: int | None) -> str | None:
+    """Say that a budget ends before the first step of evolution, or before its children have a duel.
+
+    None where it does not, or nobody knows. calls: the budget's per problem; None without a limit.
+    """
+    method, turns = config.method, _count_turns(config)
+    settings = {} if method.config is None else asdict(method.config)
+    needed = count_first_generation(settings, turns)
+    if needed is None or calls is None or settings.get("generations", 0) == 0:
+        return None
+    if calls <= needed:
+        return (
+            f"method={method.name} may never leave generation 0, which takes up to {text.count(needed)} calls per "
+            f"problem: the budget has {text.count(calls)}."
+        )
+    children, orders = settings.get("children"), settings.get("orders")
+    if children is None or orders is None or not settings.get("duels"):
+        return None
+    needed += children * turns
+    if calls >= needed + orders:
+        return None
+    return (
+        f"method={method.name} may never judge a child, so that none can become the answer: generation 0 and the "
+        f"children of generation 1 take up to {text.count(needed)} calls per problem"
+        f"{f', with {turns} turns for each answer' if turns > 1 else ''}, and a duel {orders}: the budget has "
+        f"{text.count(calls)}."
+    )
+
+
+def predict_unused_calls(config: RunConfig, calls: int | None) -> str | None:
+    """Say how many calls a method leaves that takes whole steps only, where they are many; None where they are few.
 
     calls: the budget's per problem; None without a limit.
     """
-    settings = {} if method.config is None else asdict(method.config)
-    needed = count_first_generation(settings)
-    if needed is None or calls is None or calls > needed or settings.get("generations", 0) == 0:
+    size = find_step_size({} if config.method.config is None else asdict(config.method.config))
+    if size is None or calls is None:
         return None
+    turns = _count_turns(config)
+    first: int = asdict(config.method.config)["population"]
+    left = max(0, calls - first) % size.responses if turns == 1 else min(size.responses * turns - 1, calls - first)
+    if left <= UNUSED * calls:
+        return None
+    how = "leaves" if turns == 1 else "may leave up to"
     return (
-        f"method={method.name} may never leave generation 0, which takes up to {text.count(needed)} calls per "
-        f"problem: the budget has {text.count(calls)}."
+        f"method={config.method.name} {how} {text.count(left)} of {text.count(calls)} calls per problem: "
+        f"{explain_unused_calls(size, turns)}."
     )
+
+
+def _count_turns(config: RunConfig) -> int:
+    turns: int = getattr(config.task, "max_turns", 1)
+    return turns
 
 
 def describe_short_task(task: TaskConfig, problems: int) -> str | None:
@@ -53,7 +91,8 @@ def never_refines(config: RunConfig) -> str | None:
 def list_unreached(config: RunConfig, problems: int, calls: int | None) -> list[str]:
     """Return all these warnings of a run. calls: the budget's per problem; None without a limit."""
     lines = (
-        predict_unevolved(config.method, calls),
+        predict_unevolved(config, calls),
+        predict_unused_calls(config, calls),
         describe_short_task(config.task, problems),
         never_refines(config),
     )

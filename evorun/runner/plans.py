@@ -433,7 +433,7 @@ def list_shortfalls(
         config = check(members[0])
         problems, _ = _count_problems(config)
         difference = plan_difference(config, problems, seeds, recorded, methods).size
-        if (never := predict_unevolved(config.method, limit_calls(config.budget, problems))) is not None:
+        if (never := predict_unevolved(config, limit_calls(config.budget, problems))) is not None:
             lines[never] = None
         if difference is not None and difference > smallest_effect:
             rate = config.task.task_class.scores[0].rate
