@@ -15,6 +15,8 @@ from evorun.methods.base import DatasetLevel, Method, PerProblem
 from evorun.methods.context import Context, RunContext
 from evorun.models import Sampling
 from evorun.rollouts.calls import Calls
+from evorun.rollouts.episodes import Asked
+from evorun.rollouts.responses import respond
 from evorun.runner.recorder import ProblemRecorder
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.candidates import Candidate, Response, Step
@@ -295,6 +297,24 @@ async def test_figures_of_a_search_make_no_training_of_it(tmp_path: Path, trains
     recorded = [step.get("extra", {}) for step in run.records("steps")]
     assert (run.folder / "training.jsonl").exists() == trains
     assert recorded == ([{}] * 6 if trains else [{}, {"gain": 0.5}, {"gain": 0.5}] * 2)
+
+
+async def test_a_search_records_its_tries_of_a_prompt_with_their_rewards(tmp_path: Path) -> None:
+    class Tries(Learns):
+        regime = "labels"
+
+        async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
+            prompt = Prompt(messages=({"role": "user", "content": "{}"},))
+            asked = [Asked(demonstration.problem, prompt, candidate_id="0.0") for demonstration in ctx.demonstrations]
+            episodes = await respond(ctx.shared, asked[:2], role="evaluate", step=0, sampling=Sampling())
+            rewards = [(0.5, True), (None, None)]
+            tried = zip(episodes, rewards, strict=True)
+            ctx.record_rollouts([episode.rewarded(*reward).record(0) for episode, reward in tried])
+            yield {one.id: ANSWERED for one in ctx.problems}
+
+    run = await driven(Tries(), tmp_path, problems=1)
+    rollouts = run.records("rollouts")
+    assert [(r["candidate"], r["reward"], r["correct"]) for r in rollouts] == [("0.0", 0.5, True), ("0.0", None, None)]
 
 
 async def test_its_calls_all_come_out_of_one_budget(tmp_path: Path) -> None:

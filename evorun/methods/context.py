@@ -147,7 +147,11 @@ class RunContext:
         self._record(step, figures, candidates)
 
     def record_rollouts(self, rollouts: Sequence[RolloutRecord]) -> None:
-        """Record the episodes of a training step in rollouts.jsonl."""
+        """Record the episodes of a step in rollouts.jsonl: of training, or those in which a search tries prompts.
+
+        The report then has the rewards of each system prompt (`Asked.candidate_id`) and a browser of rollouts. A search
+        gives `Episode.rewarded(...).record(step)` of each.
+        """
         self._record_rollouts(rollouts)
 
     def batch(self, step: int, size: int, max_problems: int | None = None) -> list[Problem]:

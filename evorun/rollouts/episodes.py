@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """A rollout: all turns of the model on a problem."""
+    """A rollout: all turns of the model on a problem; a NamedTuple."""
 
     asked: Asked
     turns: tuple[Reply | Message, ...]
@@ -148,8 +148,16 @@ class Episode(NamedTuple):
             logprobs=tuple(logprobs),
         )
 
+    def rewarded(self, value: float | None, correct: bool | None = None) -> "Episode":
+        """Return the episode with a reward, for a search that graded its response; see `Reward`."""
+        return self._replace(reward=Reward(value, correct=correct))
+
     def record(
-        self, step: int, row: Row | None, estimated: TokenAdvantages | None = None, rubric: CandidateId | None = None
+        self,
+        step: int,
+        row: Row | None = None,
+        estimated: TokenAdvantages | None = None,
+        rubric: CandidateId | None = None,
     ) -> RolloutRecord:
         """Return the episode as rollouts.jsonl has it.
 

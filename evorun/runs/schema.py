@@ -182,11 +182,11 @@ class SpeedRecord(msgspec.Struct, frozen=True):
 
 
 class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of rollouts.jsonl: an episode of a training step."""
+    """A line of rollouts.jsonl: an episode of a training step, or one in which a search tried a prompt."""
 
     step: int
     problem: str
-    """Of the training split."""
+    """Of the training split; of a search, of the validation split."""
     candidate: CandidateId | None
     """The system prompt that it was played under; None for a fixed one, or none."""
     index: int

@@ -223,6 +223,16 @@ def test_a_page_says_what_a_rollout_was_learned_with_and_never_calls_a_reward_so
     ]
 
 
+def test_a_page_says_that_weights_change_between_steps_where_they_do(tmp_path: Path) -> None:
+    run = write_evolution(tmp_path / "run", EvolutionSpec(steps=2))
+    frozen = render_report(run)
+    rollouts = (run / "rollouts.jsonl").read_text()
+    (run / "rollouts.jsonl").write_text(rollouts.replace('{"step"', '{"version": 1, "step"'))
+    trained = render_report(run)
+    assert ["since the weights change" in page for page in (frozen, trained)] == [False, True]
+    assert ["steps may have different problems" in page for page in (frozen, trained)] == [True, False]
+
+
 def test_a_page_of_many_long_rollouts_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "MAX_BYTES", 20_000)
     rng = random.Random(0)

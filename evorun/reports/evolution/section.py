@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import astuple
 
 from evorun.reports import text
@@ -128,6 +129,8 @@ class Evolution:
     """Rank correlation of ratings and test scores; None without both."""
     offspring: Table
     """Operators, with the number of candidates that each made."""
+    weights_change: bool
+    """True where the rollouts of different steps have different weights."""
 
     @property
     def shown(self) -> int:
@@ -190,6 +193,7 @@ def load_sections(run_dir: Path, measure: Score, step: str, *, shared: bool = Tr
             offspring=Table(
                 [*word_columns("operator", format=text.words), *figure_columns("offspring")], list(operators.items())
             ),
+            weights_change=any(rollout.version is not UNSET for rollout in rollouts),
         )
     position = {member.id: index for index, member in enumerate(members)}
     return Sections(
