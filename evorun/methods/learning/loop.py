@@ -15,7 +15,7 @@ from typing import ClassVar
 from msgspec import UNSET
 
 from evorun.methods.base import DatasetLevel, Regime
-from evorun.methods.context import RunContext
+from evorun.methods.context import RunContext, TrainingSplit
 from evorun.methods.learning.parts import (
     Batch,
     FixedPrompt,
@@ -97,7 +97,7 @@ class Learning(DatasetLevel):
             learned=self.trains,
             after_problem=self.after_problem,
         )
-        updates, divergence = Updates(ctx, self.update_rule, rewards), Divergence(ctx.warn)
+        updates, divergence = Updates(ctx, self.update_rule, rewards, ctx.training), Divergence(ctx.warn)
         baseline_group = config.group if self.update_rule is None else self.update_rule.baseline_group
         async with run:
             yield await run.evaluate(prompts.evaluated)
@@ -210,10 +210,14 @@ class Learning(DatasetLevel):
 class Updates:
     """The updates of a run, and the records of their episodes."""
 
-    def __init__(self, ctx: RunContext, update: UpdateRule | None, rewards: RewardSource) -> None:
+    def __init__(
+        self, ctx: RunContext, update: UpdateRule | None, rewards: RewardSource, split: TrainingSplit | None = None
+    ) -> None:
+        """split: that of the episodes' problems, whose grader tells a simulated policy what the rewards teach."""
         self._ctx = ctx
         self._update = update
         self._rewards = rewards
+        self._split = split
         self._reward_changed_after = 0
         """The step after which the reward last changed, as of the latest update."""
         self._made = 0
@@ -268,7 +272,7 @@ class Updates:
 
     async def _grade(self, episodes: Sequence[Episode]) -> list[float] | None:
         """Return the task's scores of episodes; None where no grader but an opinion, or none at all, can give them."""
-        split = self._ctx.training
+        split = self._split
         if split is None or split.task.graded_by_opinion:
             return None
         measure = split.task.reward_score or primary_score(split.task.scores)
