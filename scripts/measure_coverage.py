@@ -1,11 +1,14 @@
 """Measure how often the 95 % intervals over seeds and problems (`evorun.runs.crossed`) contain the true mean.
 
-Usage: python scripts/measure_coverage.py [data sets per cell, by default 400] [satterthwaite | problems]
+Usage: python scripts/measure_coverage.py [data sets per cell, by default 400] [satterthwaite | problems | coin]
 
 With `satterthwaite` the quantile is Student's with the degrees of freedom of F. E. Satterthwaite (1946), "An
 approximate distribution of estimates of variance components", for the sum of the two variances, in place of evorun's
 own. With `problems` the interval is the bootstrap over problems alone, which a comparison shows beside it. The data
 sets are the same.
+
+With `coin` the interval is that of judge agreement: the share of decisive duels that the better one won, pooled over
+problems, which are drawn again. The judge is a coin, so that the true share is one half.
 
 Data sets are drawn with known variances. Continuous values: mean + seed + problem + rest, all normal; the variance of
 the rest is 1. Rates: right or wrong, with these effects on the logit; a difference is that of two methods, which share
@@ -126,10 +129,35 @@ def coverage(world: World, seeds: int, problems: int, repetitions: int, interval
     return hits / repetitions
 
 
+DUELED_PROBLEMS = (4, 8, 15, 30, 60)
+"""Problems with a decisive duel between a right and a wrong candidate."""
+LIKENESS = (0.0, 0.05)
+"""Correlations of two duels of the same problem: 0 for a coin; above, as where a judge errs by problem."""
+
+
+def coin_coverage(problems: int, likeness: float, repetitions: int) -> float:
+    """Return the share of data sets in which the interval of judge agreement holds one half."""
+    rng = np.random.default_rng(problems)
+    hits = 0
+    for _ in range(repetitions):
+        duels = 1 + rng.negative_binomial(5, 5 / 44, problems)  # 40 a problem, from a few to a hundred
+        each = (1 - likeness) / (2 * likeness) if likeness else np.inf
+        shares = rng.beta(each, each, problems) if likeness else np.full(problems, 0.5)
+        low, high = clustered_mean(rng.binomial(duels, shares).tolist(), duels.tolist(), RESAMPLES) or (np.nan, np.nan)
+        hits += low <= 0.5 <= high
+    return hits / repetitions
+
+
 def main(arguments: Sequence[str]) -> None:
     """Print a table for each world."""
     numbers = [word for word in arguments if word.isdigit()]
     repetitions = int(numbers[0]) if numbers else 400
+    if "coin" in arguments:
+        print("correlation" + "".join(f"{problems:>8}" for problems in DUELED_PROBLEMS) + "  problems")
+        for likeness in LIKENESS:
+            found = [coin_coverage(problems, likeness, repetitions) for problems in DUELED_PROBLEMS]
+            print(f"{likeness:>11.2f}" + "".join(f"{share:>8.3f}" for share in found))
+        return
     interval = INTERVALS[next((word for word in arguments if not word.isdigit()), "")]
     slack = 2 * np.sqrt(0.05 * 0.95 / repetitions)
     for world in WORLDS:
