@@ -188,7 +188,8 @@ def test_the_band_is_students_interval_over_the_seeds(sweep: Figures) -> None:
     edge, run = (svg.style(f"accuracy-step-0-{part}")["stroke-dasharray"] for part in ("band-end-0", "seed-0"))
     # shorter by far, so that no edge is taken for a run
     assert float(edge.split(",")[0]) < 0.4 * float(run.split(",")[0])
-    assert "Thin dashed lines are single runs. Bands with dotted edges are 95 % intervals" in sweep.lines_note
+    assert "Thin dashed lines are single runs. A line that others run over is drawn wider" in sweep.lines_note
+    assert "Bands with dotted edges are 95 % intervals" in sweep.lines_note
 
 
 def test_a_methods_own_figure_that_arms_share_has_a_line_for_each(

@@ -337,6 +337,8 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
             f"Thick lines are means over seeds at each step{at}; a run that has ended counts with its last point. "
             f"{_THIN_LINES[dashed]}"
         )
+    if dashed:
+        sentences.append("A line that others run over is drawn wider below them, so that it shows.")
     if any(panel.has_bands for panel in panels):
         bands = "Bands with dotted edges" if dashed else "Bands"
         sentences.append(f"{bands} are 95 % intervals{_OVER_SEEDS if has_seeds else ''}.")
