@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import re
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Mapping
@@ -520,6 +521,32 @@ def test_a_random_baseline_beside_a_server_that_trains_costs_nothing() -> None:
     assert made.price_unknown == []
     assert made.price == made.arms[0].price is not None
     assert planning.plan([*billed, f"--max-price={1.01 * made.price}"], Terminal(quiet=True)) == 0
+
+
+def test_a_refusal_names_the_arm_or_the_experiment_that_it_is_about() -> None:
+    words = ["experiment=espl/figure12", "task.source=sample", "task=hmmt", "training=tinker"]
+    one = r"^a job of this sweep cannot run \(task=hmmt method=espl_evolution; 1 more\): training: expected a "
+    with pytest.raises(ConfigError, match=one):
+        planning.plan(words, Terminal())
+    setter = r"^method.temperature: expected 1 .*, got 0.6; experiment=espl/figure12 sets it, method.temperature=VALUE "
+    with pytest.raises(ConfigError, match=setter):
+        planning.plan([*words, "method=espl"], Terminal())
+    with pytest.raises(ConfigError, match=r", got 0.7$"):
+        planning.plan([*words, "method=espl", "method.temperature=0.7"], Terminal())
+
+
+def test_the_papers_figure_on_a_server_is_planned_without_a_key() -> None:
+    page = (Path(plans.__file__).parents[2] / "docs/papers/espl.md").read_text()
+    (command,) = re.findall(r"evorun plan (experiment=espl/figure12 [^']*'[^']*')", page)
+    words = shlex.split(command.replace("\\\n", " ").replace("source=hub", "source=sample"))
+    made = make_plan(compose_jobs([*words, "task=hmmt"]), Path("outputs"))
+    assert [(arm.method, arm.task, arm.training is not None) for arm in made.arms if arm.model != "random"] == [
+        ("espl_evolution", "hmmt", False),
+        ("espl", "hmmt", True),
+        ("grpo", "hmmt", True),
+        ("espl", "beyond_aime", True),
+    ]
+    assert made.price is not None
 
 
 def test_a_table_has_the_price_of_each_role(capsys: pytest.CaptureFixture[str]) -> None:

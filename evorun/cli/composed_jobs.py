@@ -21,6 +21,7 @@ from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runner.task_settings import read_task
 from evorun.runner.typed import typed
+from evorun.runs.job_overrides import join_overrides
 from evorun.runs.paths import display
 from evorun.runs.stated_studies import StatedStudy
 
@@ -33,7 +34,7 @@ def compose_jobs(arguments: Sequence[str]) -> list[dict[str, Any]]:
     Raises ConfigError for arguments that compose none.
     """
     arguments, folder = _split_config_dir(arguments)
-    return [_compose(job, folder) for job in _list_jobs(arguments, folder)]
+    return _compose_all(_list_jobs(arguments, folder), folder)
 
 
 def list_typed_jobs(arguments: Sequence[str]) -> dict[tuple[str, frozenset[str]], list[str]]:
@@ -49,12 +50,6 @@ def list_typed_jobs(arguments: Sequence[str]) -> dict[tuple[str, frozenset[str]]
         seed = seeds[-1] if seeds else f"seed={_compose(job, folder)['seed']}"
         jobs[seed, frozenset(typed_words) - set(seeds)] = typed_words
     return jobs
-
-
-def compose_first_job(arguments: Sequence[str]) -> None:
-    """Raise ConfigError where the first job that the arguments of a sweep stand for has no configuration."""
-    arguments, folder = _split_config_dir(arguments)
-    _compose(_list_jobs([MULTIRUN[0], *arguments], folder)[0], folder)
 
 
 def compose_experiment(experiment: str, given: Sequence[str]) -> list[dict[str, Any]]:
@@ -155,6 +150,25 @@ def _in_a_line() -> Iterator[None]:
         yield
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
+
+
+def _compose_all(jobs: Sequence[Sequence[str]], folder: Path | None) -> list[dict[str, Any]]:
+    """Return the configuration of each job. Raises ConfigError, which names the jobs that have none if others have."""
+    arms = join_overrides([[as_typed(word) for word in job if read_key(word) != "seed"] for job in jobs])
+    found = list[dict[str, Any]]()
+    refused: dict[str, list[str]] = {}
+    for arm, job in zip(arms, jobs, strict=True):
+        try:
+            found.append(_compose(job, folder))
+        except ConfigError as error:
+            refused.setdefault(str(error), []).append(arm or "the one without variants")
+    for reason, unable in refused.items():
+        if len(unable) == len(jobs):
+            raise ConfigError(reason)
+        first, *others = dict.fromkeys(unable)
+        named = f"{first}; {len(others)} more" if others else first
+        raise ConfigError(f"a job of this sweep cannot run ({named}): {reason}")
+    return found
 
 
 def _compose(overrides: Sequence[str], folder: Path | None = None) -> dict[str, Any]:

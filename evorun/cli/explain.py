@@ -2,12 +2,15 @@
 
 import difflib
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import OverrideParseException
 from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue, OmegaConfBaseException
 
+from evorun.cli.compose import yaml_values
 from evorun.cli.groups import CHOSEN_GROUPS, choices
 from evorun.cli.usage import USAGES
 from evorun.runner import registry
@@ -94,17 +97,28 @@ def explain(error: Exception) -> str:
 
 
 def advise_on_experiment(text: str) -> str:
-    """Return a job's error, with what to write where its experiment set the key that is unknown."""
+    """Return a job's error, as `advise_on_setter`."""
     job = HydraConfig.get()
     experiment = job.runtime.choices.get("experiment")
-    unknown = re.match(r"([\w.]+): unknown key; ", text)
-    if not experiment or unknown is None:
+    return advise_on_setter(text, experiment, job.overrides.task) if experiment else text
+
+
+def advise_on_setter(text: str, experiment: str, overrides: Sequence[str]) -> str:
+    """Return an error about a key, with the experiment that set it, and how to take it away where it is unknown.
+
+    overrides: of the command line. One about a key among them stays as it is.
+    """
+    about = re.match(r"([\w.]+): (unknown key; )?", text)
+    given = dict(word.lstrip("+").partition("=")[::2] for word in overrides)
+    if about is None or given.get(about.group(1), "null") != "null":  # mistyped on the command line
         return text
-    key = unknown.group(1)
-    given = dict(word.lstrip("+").partition("=")[::2] for word in job.overrides.task)
-    if given.get(key, "null") != "null":  # mistyped on the command line
-        return text
-    return f"{text}; if experiment={experiment} sets it, take it away with '~{key}'"
+    key = about.group(1)
+    if about.group(2):
+        return f"{text}; if experiment={experiment} sets it, take it away with '~{key}'"
+    own: Any = yaml_values("experiment", experiment)
+    for part in key.split("."):
+        own = own.get(part) if isinstance(own, Mapping) else None
+    return text if own is None else f"{text}; experiment={experiment} sets it, {key}=VALUE replaces that"
 
 
 def _list_stored(group: str) -> set[str]:

@@ -59,9 +59,9 @@ def run_hydra(
     except (HydraException, OmegaConfBaseException) as error:
         if any(word.startswith("experiment=") for word in arguments):
             # one that sweeps is taken for a single run where its jobs cannot be composed, which hides why
-            from evorun.cli.composed_jobs import compose_first_job
+            from evorun.cli.composed_jobs import MULTIRUN, compose_jobs
 
-            compose_first_job(arguments)
+            compose_jobs([MULTIRUN[0], *arguments])
         raise ConfigError(explain(error)) from error
     except OSError as error:
         key = "hydra.sweep.dir" if {"-m", "--multirun"} & set(arguments) else "hydra.run.dir"

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from evorun.cli.composed_jobs import compose_jobs, compose_runs, describe_variants_on_top
+from evorun.cli.explain import advise_on_setter
 from evorun.cli.options import MAX_PRICE, split_gpus, split_max_price
 from evorun.cli.output import JSON, print_json
 from evorun.errors import ConfigError
@@ -40,7 +41,10 @@ def plan(arguments: Sequence[str], console: Terminal) -> int:
     gpus = find_gpus() if inventory is None else read_inventory(inventory)
     study = _read_study(words)
     configs = compose_jobs(words if study is None else compose_runs(study))
-    made = make_plan(configs, OUTPUTS, gpus)
+    try:
+        made = make_plan(configs, OUTPUTS, gpus)
+    except ConfigError as error:
+        raise ConfigError(_advise(str(error), words)) from error
     if study is None and (on_top := describe_variants_on_top(words)) is not None:
         made = replace(made, notes=[f"{on_top}.", *made.notes])
     if JSON in arguments:
@@ -52,6 +56,12 @@ def plan(arguments: Sequence[str], console: Terminal) -> int:
     if limit is not None:
         refuse_price(made, limit)
     return 0
+
+
+def _advise(text: str, words: Sequence[str]) -> str:
+    """Return an error of planned runs, as `advise_on_setter`."""
+    experiment = next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
+    return text if experiment is None else advise_on_setter(text, experiment, words)
 
 
 def _read_study(arguments: Sequence[str]) -> StatedStudy | None:
