@@ -125,7 +125,8 @@ def test_reward_kl_and_gold_score_are_drawn_over_one_another(tmp_path: Path, dra
             records = [json.loads(line) for line in (run / "training.jsonl").open()]
             expected = [(one["step"], one["figures"][name]) for one in records]
             assert any(line == [pytest.approx(at, abs=2e-3) for at in expected] for line in panel.lines)
-    (panel,) = panels_of(page, "Gold score: rubric on essay against training step")
+    of_training = page.partition("<h2>Evolution and training</h2>")[2]
+    (panel,) = panels_of(of_training, "Gold score on essay against training step")
     for run in runs:
         records = [json.loads(line) for line in (run / "steps.jsonl").open()]
         steps = sorted({one["step"] for one in records})

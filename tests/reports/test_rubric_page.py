@@ -111,7 +111,9 @@ def test_a_comparison_draws_each_arms_reward_above_its_score(hacked: Path, tmp_p
     figures = {figure.caption: figure.drawing.svg for figure in make_figures(compare(runs)).trained}
     beside = figures["Reward beside the score"]
     assert beside.count('id="axes_') == 4
-    assert all(name in beside for name in ("reward_source=brief", "reward_source=long", "training reward", "rubric"))
+    assert all(
+        name in beside for name in ("reward_source=brief", "reward_source=long", "training reward", "gold score")
+    )
     assert "Gold score" not in figures  # it is the score whose curves stand above
 
 
