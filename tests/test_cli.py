@@ -118,6 +118,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["hydra/launcher=slurm"], "hydra/launcher=slurm: launches the jobs of a sweep: add -m, or leave it out"),
         (["seed=range(0,3)"], "seed=range(0,3): several values make a sweep, one run per value: add -m"),
         (["training=lora"], "training: expected a method that trains weights (method=grpo) or a student, got neither"),
+        (["output=outputs/run"], "output: expected hydra.run.dir=FOLDER for the folder of a run, or hydra.sweep.dir="),
         (["+method=lyria"], "method: a new choice replaces the present one; write method=NAME, without +"),
         (["=3"], "=3: expected KEY=VALUE, got no key"),
         (["sandbox.packages=numpy"], "expected list[str], got 'numpy'; write sandbox.packages=[numpy]"),

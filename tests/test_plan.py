@@ -587,6 +587,17 @@ def test_runs_of_simulated_models_tell_no_rate(capsys: pytest.CaptureFixture[str
     assert "Hours: unknown, simulated runs tell no rate." in capsys.readouterr().out
 
 
+def test_hours_of_several_sources_name_their_arms_and_have_a_sum(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-m", "method=zero_shot,grpo", *SMALL, "engine=vllm", "hydra.sweeper.variants=[{model: random}]"]
+    assert planning.plan([*words, "model=qwen2_5_7b"], Terminal(width=300)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("Hours of zero_shot, qwen2_5_7b, vllm: about ") for line in lines) == 1
+    assert sum(line.startswith("Hours of zero_shot, random, simulated; grpo, random, sim") for line in lines) == 1
+    made = make_plan(compose_jobs([*words, "model=qwen2_5_7b"]), Path("outputs"))
+    assert made.gpu_price is not None
+    assert f"Price of GPUs together: about {dollars(made.gpu_price)}." in lines
+
+
 def test_random_baselines_have_no_smallest_difference(capsys: pytest.CaptureFixture[str]) -> None:
     for model, number in (("random", 0), ("smollm2_135m", 1)):
         planning.plan(["method=zero_shot", f"model={model}", "engine=simulated", *SMALL], Terminal())

@@ -137,6 +137,11 @@ def _stray(key: str, rest: str) -> str:
         return f"{key}: has no effect, only method=gepa has a model that reflects; leave it out"
     if key == "training":
         return f"{key}: expected a method that trains weights (method=grpo) or a student, got neither; leave it out"
+    if key == "output":
+        return (
+            f"{key}: expected hydra.run.dir=FOLDER for the folder of a run, or hydra.sweep.dir=FOLDER for a sweep's; "
+            "other verbs, such as evorun replay, take output="
+        )
     if key == "hydra":
         return f"{key}{rest}: Hydra has no such key; evorun --cfg hydra shows its keys"
     close = difflib.get_close_matches(key, TOP_LEVEL, n=1)

@@ -355,17 +355,21 @@ def _describe_hours(made: Plan) -> list[str]:
     by_note: dict[str, list[PlannedArm]] = {}
     for arm in made.arms:
         by_note.setdefault(arm.hours_note, []).append(arm)
-    lines = []
+    lines, prices = list[str](), list[float]()
     names = dict(zip(map(id, made.arms), _name_arms(made.arms), strict=True))
     for note, arms in by_note.items():
         hours = add_known([arm.hours for arm in arms])
         about = "unknown" if hours is None else f"about {_show_hours(hours)}"
-        some = hours is None and len(arms) < len(made.arms)
-        of = f" of {_name_few([names[id(arm)] for arm in arms])}" if some else ""
+        first, *others = dict.fromkeys(names[id(arm)] for arm in arms)
+        named = "; ".join([first, *(others if len(others) == 1 else [f"{len(others)} more"] if others else [])])
+        of = f" of {named}" if len(by_note) > 1 else ""
         lines.append(f"Hours{of}: {about}, {note}.")
         price = add_known([arm.gpu_price for arm in arms])
         if price is not None:
+            prices.append(price)
             lines.append(f"Price of GPUs: about {text.dollars(price)} in these hours, at {arms[0].gpu_price_note}.")
+    if len(prices) > 1:
+        lines.append(f"Price of GPUs together: about {text.dollars(sum(prices))}.")
     return lines
 
 
