@@ -121,6 +121,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["output=outputs/run"], "output: expected hydra.run.dir=FOLDER for the folder of a run, or hydra.sweep.dir="),
         (["+method=lyria"], "method: a new choice replaces the present one; write method=NAME, without +"),
         (["=3"], "=3: expected KEY=VALUE, got no key"),
+        (["method=lyria", "plan"], "plan: expected the verb as the first word, got others before it; write evorun"),
         (["sandbox.packages=numpy"], "expected list[str], got 'numpy'; write sandbox.packages=[numpy]"),
         (["metod=lyria"], "metod: unknown key; did you mean method? the top level has method, task"),
         (["metod.generations=3"], "metod.generations: unknown key; did you mean method.generations?"),

@@ -66,6 +66,8 @@ def explain(error: Exception) -> str:
         given, reason = error.override.lstrip("+"), text.splitlines()[0]
         if "=" in given:
             return f"{given}: expected KEY=VALUE in Hydra's override grammar, got {reason}; quote the value"
+        if given in USAGES:
+            return f"{given}: expected the verb as the first word, got others before it; write evorun {given} ..."
         # A bare word is most often a mistyped verb, or a choice without its group.
         offers = [*USAGES, *(f"{group}={name}" for group in CHOSEN_GROUPS for name in choices(group))]
         words = {offer.rpartition("=")[2]: offer for offer in reversed(offers)}
