@@ -180,7 +180,7 @@ def test_an_arm_that_cannot_run_is_named_before_the_first_one_begins(tmp_path: P
     line = "method=duel_evolve may never leave generation 0, which takes up to 60 calls per problem: the budget has 50."
     with mock.patch("evorun.cli.running.carry_out", begin):
         warned = evorun_here("-m", *small, "seed=0,1", "hydra.sweep.dir=small", cwd=tmp_path)
-        in_part = evorun_here("-m", *small[:3], f"{small[3]},70", "seed=0,1", "hydra.sweep.dir=part", cwd=tmp_path)
+        in_part = evorun_here("-m", *small[:3], f"{small[3]},80", "seed=0,1", "hydra.sweep.dir=part", cwd=tmp_path)
     assert warned.stderr.splitlines() == [f"warning: {line}", *["begun"] * 2]
     assert in_part.stderr.splitlines() == [f"warning: {small[3]}: {line}", *["begun"] * 4]
 

@@ -107,10 +107,10 @@ def test_what_sbatch_is_given(programs: Programs, work: Path) -> None:
 
 def test_faults_of_the_settings_are_said_at_the_submission(programs: Programs, work: Path) -> None:
     programs(sbatch="echo 12")
-    done = evorun_here(*SUBMIT, "budget.calls_per_problem=12,13", "method.recent_share=1,2", cwd=work)
+    done = evorun_here(*SUBMIT, "budget.calls_per_problem=12,99", "method.recent_share=1,2", cwd=work)
     assert done.returncode == 0, done.stderr  # this machine only submits: its faults stop no job
     refused, ends, submitted = done.stderr.splitlines()
-    arms = "; ".join(f"budget.calls_per_problem={calls} method.recent_share=2" for calls in (12, 13))
+    arms = "; ".join(f"budget.calls_per_problem={calls} method.recent_share=2" for calls in (12, 99))
     assert refused.startswith(f"warning: a job of this sweep may not run ({arms}): method.recent_share: expected ")
     never = "method=duel_evolve may never leave generation 0, which takes up to 12 calls"
     assert ends.startswith(f"warning: budget.calls_per_problem=12 method.recent_share=1: {never}")
