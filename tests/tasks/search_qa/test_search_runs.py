@@ -17,6 +17,7 @@ from evorun.runs.job_states import look_at
 from evorun.runs.reading import read_steps_without_texts
 from evorun.tasks.search_qa.retrieval.bm25 import Bm25
 from evorun.testing.runs import COMPLETED
+from evorun_process import evorun_here
 
 TASK = ("task=search_qa", "task.source=sample", "task.limit=3")
 
@@ -35,9 +36,7 @@ def test_a_resumed_run_searches_nothing_again(tmp_path: Path, monkeypatch: pytes
     assert again.files() == done.files()
 
 
-def test_tool_calls_are_counted_in_all_costs_and_alike_on_a_resume(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tool_calls_are_counted_in_all_costs_and_alike_on_a_resume(tmp_path: Path) -> None:
     words = (*TASK, "method=best_of_n", "method.samples=3", "method.rounds=1")
     done = simulated_run(tmp_path / "run", *words)
     said = [result for key, _, result, usage, _ in done.effects() if usage is None and "-tools|" in key]
@@ -55,16 +54,15 @@ def test_tool_calls_are_counted_in_all_costs_and_alike_on_a_resume(
     assert f"{used} tool calls" in status_line(status)
     assert make_cost_table(load_outcome(tmp_path / "run")).fields[:3] == ("role", "calls", "tool_calls")
     other = simulated_run(tmp_path / "other", *TASK, "method=zero_shot").json("results.json")["cost"]["total"]
-    arms = evorun.compare(tmp_path).arms().set_index("method")["tool_calls_per_problem"]
+    arms = evorun.compare(tmp_path).arms().set_index("run")["tool_calls_per_problem"]
     expected = {"best_of_n": used / 3, "zero_shot": other["tool_calls"] / 3}
     assert arms.to_dict() == pytest.approx(expected)
     # The end of the run is cut off, as by a kill.
     (tmp_path / "run" / "results.json").unlink()
-    capsys.readouterr()
-    again = simulated_run(tmp_path / "run", *words)
-    calls = cost["total"]["calls"]
-    assert f"{calls} calls and {used} tool calls came from the journal, 0 and 0 are new" in capsys.readouterr().out
-    assert again.files() == done.files()
+    before, calls = done.files(), cost["total"]["calls"]
+    again = evorun_here("engine=simulated", "evorun.progress=off", *words, "hydra.run.dir=run", cwd=tmp_path)
+    assert f"{calls} calls and {used} tool calls came from the journal, 0 and 0 are new" in again.stdout
+    assert done.files() == before
 
 
 def test_a_report_shows_a_candidates_turns_and_the_tools_answers(tmp_path: Path) -> None:
