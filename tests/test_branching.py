@@ -93,7 +93,7 @@ def test_an_extension_that_would_change_what_is_recorded_is_refused(tmp_path: Pa
 
 
 def test_a_killed_extension_goes_on(parent: Path, tmp_path: Path) -> None:
-    process = start("extend", parent, "method.generations=5", "output=extended", cwd=tmp_path)
+    process = start("extend", parent, "method.generations=20", "output=extended", cwd=tmp_path)
     journal = tmp_path / "extended" / "journal.sqlite"
     shared = len(list(read_journal(parent / "journal.sqlite")))
     wait_for_effects(tmp_path / "extended", shared + 1, process)
@@ -101,7 +101,7 @@ def test_a_killed_extension_goes_on(parent: Path, tmp_path: Path) -> None:
     process.wait()
     assert shared < effects_in(journal)
     run("resume", "extended", cwd=tmp_path)
-    run(*DESCENT, "method.generations=5", "hydra.run.dir=long", cwd=tmp_path)
+    run(*DESCENT, "method.generations=20", "hydra.run.dir=long", cwd=tmp_path)
     assert records(tmp_path / "extended") == records(tmp_path / "long")
 
 
