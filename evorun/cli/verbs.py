@@ -1,7 +1,8 @@
 """The verbs that need more than one room: doctor, resume and report; `run_verb` carries out any."""
 
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from evorun.cli.usage import USAGES, exit_code
@@ -157,13 +158,10 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     with showing_progress() as progress:  # the comparison first, as a wrong reference is found by then
         comparing = progress.add_task("comparing the runs", total=None)
         reading = progress.track(folders, description="reading the runs")
-        try:
+        with _with_dashes("against", "score", "name"):
             compared = comparison.compare(
                 reading, next(iter(against), None), next(iter(scores), None), read_names(renamed)
             )
-        except ConfigError as error:  # its options have dashes here, other than in evorun export and in Python
-            dashes = "--" if str(error).startswith(("against:", "score:", "name:")) else ""
-            raise ConfigError(f"{dashes}{error}") from error
         progress.update(comparing, total=1, completed=1)
         drawing = progress.track(outdated, description="drawing the page of each run")
         pages = [render_report(folder, problems or None) for folder in drawing]
@@ -191,8 +189,18 @@ def _read_width(given: str) -> float:
         width = float(given)
     except ValueError:
         raise ConfigError(f"--width: expected inches, such as 3.3, got {given}") from None
-    with drawings_of_width(width):  # refused before anything is read
+    with _with_dashes("width"), drawings_of_width(width):  # refused before anything is read
         return width
+
+
+@contextmanager
+def _with_dashes(*options: str) -> Iterator[None]:
+    """Name options in errors as this verb does, with dashes, which `evorun export` and Python leave out."""
+    try:
+        yield
+    except ConfigError as error:
+        dashes = "--" if str(error).startswith(tuple(f"{option}:" for option in options)) else ""
+        raise ConfigError(f"{dashes}{error}") from error
 
 
 def _print_exported(files: Sequence[Path], folders: Sequence[str], console: Terminal) -> None:

@@ -187,7 +187,7 @@ def drawings_of_width(width: float | None) -> Iterator[None]:
     Raises ConfigError for a width at which no figure can be read.
     """
     if width is not None and not MIN_WIDTH <= width <= MAX_WIDTH:
-        raise ConfigError(f"--width: expected inches from {MIN_WIDTH:g} to {MAX_WIDTH:g}, got {width:g}")
+        raise ConfigError(f"width: expected inches from {MIN_WIDTH:g} to {MAX_WIDTH:g}, got {width:g}")
     token = _width.set(width)
     try:
         yield
@@ -430,9 +430,10 @@ def label_line_ends(axes: "Axes", ends: Sequence[LineEnd], height: float) -> Non
     if figure is not None and not names_stand_beside(figure.get_figwidth()):
         for end in ends:
             axes.plot([], [], label=end.name, **end.style)
-        return legend_above(axes)
+        legend_above(axes)
+        return
     if not ends:
-        return None
+        return
     low, high = axes.get_ylim()
     room = [_LINE_HEIGHT * (end.name.count("\n") + 1.35) / height for end in ends]
     wanted = [(end.y - low) / (high - low) for end in ends]
@@ -460,4 +461,3 @@ def label_line_ends(axes: "Axes", ends: Sequence[LineEnd], height: float) -> Non
             )
         axes.plot([1.02, 1.05, 1.08], [places[i]] * 3, transform=across, markevery=[1], **look)
         axes.text(1.1, places[i], end.name, transform=across, va="center", fontsize=_NAME_SIZE, linespacing=1.0)
-    return None

@@ -12,7 +12,7 @@ from evorun.reports.tables import show_figure
 from evorun.reports.training import MANY_CUT
 from evorun.runs.aggregates import Aggregates
 from evorun.runs.budget import LIMITS
-from evorun.runs.configs import iterate_leaves
+from evorun.runs.configs import count_turns, iterate_leaves
 from evorun.runs.directory import MANIFEST, identity, load_manifest, name_changed_plugins
 from evorun.runs.job_states import look_at_run
 from evorun.runs.manifest import Manifest, ModelInRun
@@ -206,12 +206,6 @@ def count_first_generation(settings: Mapping[str, Any], turns: int = 1) -> int |
         return drawn * turns + duels * orders
     population = settings.get("population")
     return population * turns if isinstance(population, int) else None
-
-
-def count_turns(task: object) -> int:
-    """Return the most turns of a response by a task's settings: 1 without tools."""
-    turns = task.get("max_turns") if isinstance(task, Mapping) else None
-    return turns if isinstance(turns, int) else 1
 
 
 def find_step_size(settings: Mapping[str, Any]) -> StepSize | None:

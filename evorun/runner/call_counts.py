@@ -21,6 +21,7 @@ from evorun.rollouts.rubric_settings import DIGIT_TOKENS
 from evorun.runner import registry
 from evorun.runner.gold import MAX_TOKENS as GOLD_TOKENS
 from evorun.runner.typed import typed
+from evorun.runs.configs import count_turns
 from evorun.runs.roles import GENERATE, GENERATORS
 from evorun.simulation.engine import CHARACTERS_PER_TOKEN
 from evorun.training.conversations import count_examples, read_split
@@ -58,12 +59,6 @@ def count_calls_per_node(config: Mapping[str, Any]) -> int:
     """Return the calls that a node of AB-MCTS's tree takes on the task."""
     method = AbMcts(typed(AbMctsConfig, config["method"], "method"))
     return method.calls_per_node(registry.task_config_class(config["task"]["name"]).task_class)
-
-
-def count_turns(task: Mapping[str, Any]) -> int:
-    """Return the most calls of a response to a composed task: its turns with tools, else 1."""
-    turns: int = task.get("max_turns", 1)
-    return turns
 
 
 def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> list[Part]:

@@ -17,13 +17,13 @@ from evorun.models.config import ModelConfig
 from evorun.runner.call_counts import (
     Part,
     count_calls_per_node,
-    count_turns,
     count_unlimited_calls,
     measure_conversations,
 )
 from evorun.runner.student import teacher_composition
 from evorun.runner.typed import typed
 from evorun.runs.budget import BudgetConfig
+from evorun.runs.configs import count_turns
 
 PEAK = 989e12
 """FLOP per second of an H100 SXM in bfloat16, by its data sheet."""

@@ -40,6 +40,12 @@ def find_distinguishing_keys(settings: Sequence[Mapping[str, Any]]) -> list[list
     return [[key for key in usual if not many or values[key][index] != usual[key]] for index in range(len(settings))]
 
 
+def count_turns(task: object) -> int:
+    """Return the most turns of a response by a task's settings: 1 without tools."""
+    turns = task.get("max_turns") if isinstance(task, Mapping) else None
+    return turns if isinstance(turns, int) else 1
+
+
 def refuse_interpolations(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for `${...}` in a value, which OmegaConf could resolve to a secret of the environment."""
     for key, value in iterate_leaves(dict(config)):

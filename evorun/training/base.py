@@ -10,6 +10,9 @@ from evorun.models.base import LanguageModel, Trained
 from evorun.runs.stopwatch import Stopwatch
 from evorun.training.wire import Figures, Row
 
+GetScores = Callable[[], Awaitable[Sequence[float] | None]]
+"""Returns the task's scores of an update's rows, in their order; None where nobody knows them."""
+
 
 class TrainedPolicy(Protocol):
     """A policy under training: its completions and its updates. Belongs to one event loop."""
@@ -32,13 +35,12 @@ class TrainedPolicy(Protocol):
         rows: Sequence[Row],
         *,
         rewards_changed: bool = False,
-        get_scores: Callable[[], Awaitable[Sequence[float] | None]] | None = None,
+        get_scores: GetScores | None = None,
     ) -> Figures:
         """Learn from a batch of completions; return the trainer's figures, and the advantages that it estimates.
 
-        rewards_changed: the source of rewards differs from that of the previous update, see `Train`. get_scores: gives
-        the task's scores of the rows, or None where nobody knows them; a simulated policy asks, to know what the
-        rewards teach.
+        rewards_changed: the source of rewards differs from that of the previous update, see `Train`. get_scores: a
+        simulated policy asks, to know what the rewards teach.
 
         Requests for the step's weights (`Role.lag` 0) must come after this call, and wait for the update. Requests for
         those of the step before (lag 1), or of up to `max_lag` steps before, may come until the next update.

@@ -48,7 +48,7 @@ from evorun.runs.paths import display
 from evorun.runs.records import write_json
 from evorun.runs.replay import RecordedRun
 from evorun.runs.stopwatch import Stopwatch
-from evorun.training.base import UpdatesByStep
+from evorun.training.base import GetScores, UpdatesByStep
 from evorun.training.checkpoints import ROLLOUTS, Checkpoints, choose_sync_folder, remove_rollouts
 from evorun.training.config import TrainingConfig
 from evorun.training.failures import OutOfMemory
@@ -212,7 +212,7 @@ class Policy:
         rows: Sequence[Row],
         *,
         rewards_changed: bool = False,
-        get_scores: Callable[[], Awaitable[Sequence[float] | None]] | None = None,
+        get_scores: GetScores | None = None,
     ) -> Figures:
         """Learn from a batch of completions; return TRL's figures, and the advantages that the trainer estimates.
 

@@ -1,11 +1,11 @@
 """The policy of a simulated run: a skill that rises with updates, and a few weights for texts without a right answer.
 
 It replaces `evorun.training.policy` in a method that trains, and records the same updates in the journal. A resumed run
-repeats them and reaches the same skill, since an update depends only on its rows.
+repeats them and reaches the same skill, since an update depends only on its rows and on the gradient in the journal.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from evorun.runs.journal_file import digest_request
 from evorun.runs.records import write_json
 from evorun.simulation.engine import SimulatedConfig, decode_text
 from evorun.simulation.learning import Learned, skill_gradient
-from evorun.training.base import UpdatesByStep
+from evorun.training.base import GetScores, UpdatesByStep
 from evorun.training.policy import KEPT
 from evorun.training.updates import update_key
 from evorun.training.wire import Figures, Row, Train, encode
@@ -57,7 +57,7 @@ class SimulatedPolicy:
         rows: Sequence[Row],
         *,
         rewards_changed: bool = False,
-        get_scores: Callable[[], Awaitable[Sequence[float] | None]] | None = None,
+        get_scores: GetScores | None = None,
     ) -> Figures:
         """Learn from a batch of completions, as `Learned.updated` says; return its figures."""
         number = self.issued.issue(step)
