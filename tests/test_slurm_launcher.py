@@ -94,6 +94,12 @@ def test_what_sbatch_is_given(programs: Programs, work: Path) -> None:
             f"--output={files}/%A_%a.log",
         ]
     )
+    words = [*SUBMIT, *(f"hydra.launcher.{one}" for one in settings)]
+    plan = evorun_here("plan", *(word for word in words if not word.startswith("hydra.sweep")), cwd=work).stdout
+    [planned] = [
+        line.partition(": sbatch ")[2] for line in plan.splitlines() if line.startswith("SLURM: 3 jobs as one ")
+    ]
+    assert shlex.split(planned.replace("SWEEP_DIR", str(work / "sweep"))) == [*options, script]
     shebang, setup, command = (work / "script").read_text().splitlines()
     assert (shebang, setup) == ("#!/bin/bash", "module load cuda")
     file = f'{files}/1/"$SLURM_ARRAY_TASK_ID".json'

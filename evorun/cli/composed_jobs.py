@@ -14,7 +14,7 @@ from evorun.cli.compose import register, yaml_values
 from evorun.cli.explain import explain
 from evorun.cli.job_command import CONFIG_DIR, SEARCHPATH
 from evorun.cli.overrides import as_typed, check_command_line, read_key, words
-from evorun.cli.plain import composed, with_absolute_paths
+from evorun.cli.plain import composed, composed_launcher, with_absolute_paths
 from evorun.cli.quoting import write_value
 from evorun.cli.sweeper import VARIANTS, describe_variants, jobs_of_sweep, make_overrides
 from evorun.errors import ConfigError
@@ -26,6 +26,8 @@ from evorun.runs.paths import display
 from evorun.runs.stated_studies import StatedStudy
 
 MULTIRUN = ("-m", "--multirun")
+LAUNCHER = ("hydra/launcher=", "hydra.launcher.")
+"""Beginnings of the overrides of where a sweep's jobs run."""
 
 
 def compose_jobs(arguments: Sequence[str]) -> list[dict[str, Any]]:
@@ -35,6 +37,16 @@ def compose_jobs(arguments: Sequence[str]) -> list[dict[str, Any]]:
     """
     arguments, folder = _split_config_dir(arguments)
     return _compose_all(_list_jobs(arguments, folder), folder)
+
+
+def compose_launcher(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of the launcher, with its class as `_target_`, that the arguments choose.
+
+    Raises ConfigError.
+    """
+    arguments, folder = _split_config_dir(arguments)
+    chosen = [word for word in _check_given(arguments) if word.lstrip("+").startswith((*LAUNCHER, "experiment="))]
+    return composed_launcher([*chosen, *_searched(folder)])
 
 
 def list_typed_jobs(arguments: Sequence[str]) -> dict[tuple[str, frozenset[str]], list[str]]:
@@ -172,14 +184,18 @@ def _compose_all(jobs: Sequence[Sequence[str]], folder: Path | None) -> list[dic
 
 
 def _compose(overrides: Sequence[str], folder: Path | None = None) -> dict[str, Any]:
-    searched = [] if folder is None else [f"{SEARCHPATH}[{write_value(SEARCHPATH, f'file://{folder}')}]"]
     kept = [
         word
-        for override in (*overrides, *searched)
+        for override in (*overrides, *_searched(folder))
         if override.startswith(SEARCHPATH) or not override.lstrip("+").startswith("hydra")
         for word in words(override)
     ]
     return with_absolute_paths(composed(kept))
+
+
+def _searched(folder: Path | None) -> list[str]:
+    """Return the override that has Hydra look for configurations in a folder of the user's own."""
+    return [] if folder is None else [f"{SEARCHPATH}[{write_value(SEARCHPATH, f'file://{folder}')}]"]
 
 
 def _is_random(overrides: Sequence[str]) -> bool:

@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -54,12 +54,27 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
     words = [permit_unlisted_key(override) for override in overrides]
     register(words)
     refuse_wrong_choices(words)
+    return _with_hydra(lambda: plain(compose("config", overrides=words)))
+
+
+def composed_launcher(overrides: Sequence[str]) -> dict[str, Any]:
+    """Compose the settings of a sweep's launcher, `hydra.launcher`. Raises ConfigError."""
+    register(overrides)
+
+    def launcher() -> dict[str, Any]:
+        hydra = compose("config", overrides=list(overrides), return_hydra_config=True).hydra
+        return dict(OmegaConf.to_container(hydra.launcher, resolve=True))  # type: ignore[arg-type]
+
+    return _with_hydra(launcher)
+
+
+def _with_hydra(made: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     # Whoever asks may be an application of Hydra's, as evorun is, and there is one such state in a process.
     state = GlobalHydra.instance()
     outer, state.hydra = state.hydra, None
     try:
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
-            return plain(compose("config", overrides=words))
+            return made()
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
     finally:

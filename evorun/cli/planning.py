@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from evorun.cli.composed_jobs import compose_jobs, compose_runs, describe_variants_on_top
+from evorun.cli import slurm_launcher
+from evorun.cli.composed_jobs import compose_jobs, compose_launcher, compose_runs, describe_variants_on_top
 from evorun.cli.explain import advise_on_setter
 from evorun.cli.options import MAX_PRICE, split_gpus, split_max_price
 from evorun.cli.output import JSON, print_json
@@ -47,15 +48,28 @@ def plan(arguments: Sequence[str], console: Terminal) -> int:
         raise ConfigError(_advise(str(error), words)) from error
     if study is None and (on_top := describe_variants_on_top(words)) is not None:
         made = replace(made, notes=[f"{on_top}.", *made.notes])
+    submission = _describe_submission(words, len(configs))
     if JSON in arguments:
-        print_json(msgspec.to_builtins(made))
+        print_json(msgspec.to_builtins(replace(made, notes=[*made.notes, *submission])))
     else:
         print_plan(made, console, gpus)
+        for line in submission:
+            console.print(line, soft_wrap=True)  # a command to copy
         if study is not None:
             warn_of_study(study, configs, console)
     if limit is not None:
         refuse_price(made, limit)
     return 0
+
+
+def _describe_submission(words: Sequence[str], jobs: int) -> list[str]:
+    """Return a line with the command that submits the jobs to SLURM, where the words say so. Raises ConfigError."""
+    if not any(word.startswith(("hydra/launcher=", "experiment=")) for word in words):
+        return []
+    settings = compose_launcher(words)
+    if settings["_target_"] != slurm_launcher.TARGET:
+        return []
+    return [f"SLURM: {counted(jobs, 'job')} as one array: {slurm_launcher.describe_submission(settings, jobs)}"]
 
 
 def _advise(text: str, words: Sequence[str]) -> str:

@@ -143,7 +143,7 @@ class SlurmLauncher(Launcher):
             (inputs / f"{index}.json").write_bytes(msgspec.json.encode(given))
         script = inputs / "batch.sh"
         script.write_text(batch_script(inputs, self._settings))
-        command = ["sbatch", *sbatch_options(self._settings, files, len(jobs)), str(script)]
+        command = ["sbatch", *sbatch_options(self._settings, files.absolute(), len(jobs)), str(script)]
         try:
             # the whole environment, which the jobs inherit: keys of servers stand nowhere else
             done = subprocess.run(command, capture_output=True, text=True, timeout=slurm.LIMIT_S, check=False)
@@ -203,11 +203,18 @@ def sbatch_options(settings: SlurmConfig, files: Path, jobs: int) -> list[str]:
         "signal": f"B:USR1@{settings.signal_delay_s}",
         "requeue": True,  # after a preemption, or the loss of a node
         "open-mode": "append",
-        "output": f"{str(files.absolute()).replace('%', '%%')}/%A_%a.log",
+        "output": f"{str(files).replace('%', '%%')}/%A_%a.log",
         **(settings.additional_parameters or {}),
     }
     set_ = {key: value for key, value in values.items() if value is not None and value is not False}
     return [f"--{key}" if value is True else f"--{key}={value}" for key, value in set_.items()]
+
+
+def describe_submission(settings: Mapping[str, Any], jobs: int) -> str:
+    """Return the command that submits a sweep's jobs, in a line. Raises ConfigError for wrong settings."""
+    checked = typed(SlurmConfig, {key: value for key, value in settings.items() if key != "_target_"}, "hydra.launcher")
+    files = Path("SWEEP_DIR", SLURM_FILES)
+    return shlex.join(["sbatch", *sbatch_options(checked, files, jobs), str(files / "1" / "batch.sh")])
 
 
 def batch_script(inputs: Path, settings: SlurmConfig) -> str:
