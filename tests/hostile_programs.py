@@ -347,3 +347,9 @@ ONE_OF_A_KIND = (
     *("reads_passwords", "writes_outside", "connects_here", "becomes_root"),
 )
 """Programs of each kind."""
+LIKE_ANOTHER = (
+    *("sleep_forever", "zip_bomb", "huge_integer", "catastrophic_regex", "deep_recursion_in_c", "catches_signals"),
+    *("patient_fork_bomb", "fork_bomb_of_groups", "short_lived_children", "children_of_children"),
+    *("atexit_loop", "finalizer_loop", "trace_loop"),
+)
+"""Programs that take longest of those that meet the same wall as another one."""

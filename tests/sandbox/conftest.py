@@ -9,18 +9,20 @@ import pytest_asyncio
 
 from evorun.errors import SandboxError
 from evorun.sandbox import Sandbox, SandboxConfig
-from hostile_programs import ONE_OF_A_KIND
+from hostile_programs import LIKE_ANOTHER, ONE_OF_A_KIND
 from means import interpreter_for_other_users
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have one isolation contain all hostile programs by day, and the others one of each kind."""
+    """Have one isolation contain most hostile programs by day, and the others one of each kind."""
     whole = "bubblewrap" if shutil.which("bwrap") else "namespaces"
     for item in items:
         known = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         hostile, isolation = known.get("hostile"), known.get("sandbox")
-        if hostile and isolation not in (None, whole) and hostile.name not in ONE_OF_A_KIND:
+        if not hostile or isolation is None or hostile.name in ONE_OF_A_KIND:
+            continue
+        if isolation != whole or hostile.name in LIKE_ANOTHER:
             item.add_marker(pytest.mark.nightly)
 
 

@@ -241,8 +241,8 @@ async def test_an_allowed_program_stays_below_its_limits(sandbox: Sandbox) -> No
 
 
 async def test_time_is_the_programs_own(sandbox: Sandbox) -> None:
-    asleep = await script(sandbox, "import time\ntime.sleep(1)")
-    assert asleep.cpu_seconds < 1 <= asleep.wall_seconds
+    asleep = await script(sandbox, "import time\ntime.sleep(0.4)")
+    assert asleep.cpu_seconds < 0.4 <= asleep.wall_seconds
     busy = await script(sandbox, "import time\nwhile time.process_time() < 0.1: pass")
     assert 0.09 < busy.cpu_seconds < 3
     children = "import os\nfor _ in range(3):\n    if os.fork() == 0:\n        t = os.times()\n" \

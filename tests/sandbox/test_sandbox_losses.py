@@ -37,6 +37,7 @@ class Killer:
         monkeypatch.setattr(Zygote, "run", killed)
 
 
+@pytest.mark.nightly
 async def test_a_program_whose_zygotes_are_killed_for_a_while_gets_its_own_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

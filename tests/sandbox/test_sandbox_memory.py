@@ -75,6 +75,7 @@ def hold(kept, tell):
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("way", WAYS)
 async def test_what_no_page_table_shows_stays_within_the_limit(sandbox: Sandbox, way: str) -> None:
     execution = await sandbox.run(Program(_COMMON + WAYS[way] + "hold_in_children(hold)"), "", LIMITS)

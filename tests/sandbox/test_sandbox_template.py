@@ -35,6 +35,7 @@ print(sorted(marks))
 """
 
 
+@pytest.mark.sample(1)
 async def test_a_program_finds_nothing_of_earlier_ones_in_its_memory(sandbox: Sandbox) -> None:
     script = (
         "# MARK-source-123456789\nimport sys\ntext = sys.stdin.read()\nprint(text, 'MARK-stdout-%d' % 123456789)\n"
@@ -81,6 +82,7 @@ UNCOUNTED = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("way", UNCOUNTED)
 async def test_no_way_to_end_a_child_hides_its_cpu_time(sandbox: Sandbox, way: str) -> None:
     limits = Limits(cpu_seconds=0.1, wall_seconds=FAR, processes=64)
@@ -132,10 +134,11 @@ async def test_no_part_of_a_huge_page_stays_behind_one_that_counts(sandbox: Sand
     assert (await sandbox.run(Program(source), "", Limits())).stdout in ("['THP_enabled:', '0']\n", "\n")
 
 
+@pytest.mark.sample(1)
 async def test_a_program_that_is_killed_from_outside_runs_again(sandbox: Sandbox) -> None:
     await sandbox.run(Program(""), "", Limits())  # so that it need not start a zygote
     before = {process.pid for process in psutil.Process().children(recursive=True)}
-    task = asyncio.create_task(sandbox.run(Program("import time\ntime.sleep(1)\nprint(1)"), "", Limits()))
+    task = asyncio.create_task(sandbox.run(Program("import time\ntime.sleep(0.3)\nprint(1)"), "", Limits()))
     while not (new := [p for p in psutil.Process().children(recursive=True) if p.pid not in before]):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     new[0].kill()
