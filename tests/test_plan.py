@@ -65,6 +65,12 @@ def _brief_trials(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
+def no_trials(_brief_trials: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Carry out no trial, for tests that read nothing of one: calls are those of formulas."""
+    monkeypatch.setattr(plans, "try_out", lambda *_, **__: None)
+
+
+@pytest.fixture
 def long_trials() -> None:
     """Measure prompts on as many calls as a plan does, for tests that hold them against those of a run."""
 
@@ -86,6 +92,7 @@ def test_calls_of_a_formula_are_those_in_the_journal_of_that_run(tmp_path: Path)
         assert role.completion_tokens >= spent["completion_tokens"]
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_a_role_whose_model_does_not_run_is_called_simulated(tmp_path: Path) -> None:
     words = ["method=best_of_n", *SMALL, *API, "judge=gpt_4o_mini", "judge_engine=simulated"]
     (arm,) = make_plan(compose_jobs(words), tmp_path).arms
@@ -118,6 +125,7 @@ def test_the_price_is_that_of_its_tokens_for_all_seeds(tmp_path: Path) -> None:
     assert "by degrees" not in plan.arms[1].difference_note
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_the_largest_spread_of_a_graded_score_is_said_to_be_far_too_much(tmp_path: Path) -> None:
     plan = make_plan(compose_jobs(["method=zero_shot", "task=billsum", *SMALL[1:], *API]), tmp_path)
     said = plan.arms[0].difference_note
@@ -125,6 +133,7 @@ def test_the_largest_spread_of_a_graded_score_is_said_to_be_far_too_much(tmp_pat
     assert "runs of two methods usually give a smaller one" in said
 
 
+@pytest.mark.usefixtures("no_trials")
 @pytest.mark.parametrize(("attempts", "about"), [(3, True), (0, False)])
 def test_calls_of_a_method_that_draws_repeats_again_are_not_at_most(attempts: int, about: bool, tmp_path: Path) -> None:
     words = ["method=best_of_n", "method.samples=6", "task=tsp", "task.instances=2", *API]
@@ -165,6 +174,7 @@ def test_earlier_runs_give_tokens_hours_and_the_score(tmp_path: Path) -> None:
     assert arm.difference_note.startswith("since the recorded score is 0.0 %, of ")
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_hours_without_a_recorded_run_are_the_formulas_and_have_the_price_of_its_card(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,6 +198,7 @@ def test_hours_without_a_recorded_run_are_the_formulas_and_have_the_price_of_its
     assert unsized.hours_note.endswith("nor is the config.json of local here")
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_the_ground_truth_takes_no_hours_and_unknown_ones_are_named_in_the_total(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,6 +221,7 @@ def test_the_ground_truth_takes_no_hours_and_unknown_ones_are_named_in_the_total
     assert "Hours of local: unknown, no run of local" in printed
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_problems_are_those_that_the_task_has_else_those_that_its_configuration_states(tmp_path: Path) -> None:
     words = ("method=zero_shot", "task=mathbench", *API)
     (own,) = make_plan(compose_jobs([*words, "task.source=sample"]), tmp_path).arms
@@ -294,6 +306,7 @@ def test_the_limit_is_on_tokens_and_gpus_together(tmp_path: Path, caplog: pytest
     assert "--max-price counts no price of GPUs for local: their hours or" in caplog.text
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_a_folder_that_may_be_elsewhere_is_a_note(tmp_path: Path) -> None:
     words = ["method=zero_shot", *SMALL, "model=local", "model.id=/none", "engine=vllm"]
     made = make_plan(compose_jobs(words), tmp_path)
@@ -311,6 +324,7 @@ def test_a_run_that_is_too_dear_does_not_begin(tmp_path: Path, capsys: pytest.Ca
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_recorded_pairs_of_runs_give_the_spread_of_their_differences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -354,6 +368,7 @@ def test_recorded_pairs_of_runs_give_the_spread_of_their_differences(
         assert [arm.difference_pair for arm in arms] == [[], []]
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_each_pair_of_methods_has_the_figure_that_the_report_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -421,6 +436,7 @@ def test_the_runs_that_make_a_student_are_planned_with_their_price(tmp_path: Pat
     assert any(done in note for note in reused.notes)
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_arms_with_students_are_told_apart_by_their_choices_alone(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ("task.box=2", "task.empty_cells=4", "task.instances=2", "task.training_instances=4")
     students = "student=none,dpft_full,dpft_top"
@@ -443,6 +459,7 @@ def test_arms_with_students_are_told_apart_by_their_choices_alone(capsys: pytest
     ]
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_arms_of_one_student_are_told_apart_by_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ("task.box=2", "task.empty_cells=4", "task.instances=2", "task.training_instances=4")
     varied = ("student=dpft", "student.tuning.epochs=1,2", "teacher=qwen2_5_7b,qwen2_5_32b")
@@ -453,6 +470,7 @@ def test_arms_of_one_student_are_told_apart_by_its_settings(capsys: pytest.Captu
     assert "  student.tuning.epochs=2, teacher=qwen2_5_7b  " in shown
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_arms_are_told_apart_by_settings_of_a_simulated_model_and_named_by_what_is_unusual(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -486,6 +504,7 @@ def test_a_setting_of_a_student_without_one_is_an_error_of_a_line(tmp_path: Path
         make_plan(configs, tmp_path)
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_a_fine_tuning_is_planned_by_its_conversations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "chats.jsonl"
     chat = [{"role": "user", "content": "a" * 40}, {"role": "assistant", "content": "b" * 360}]
@@ -493,7 +512,7 @@ def test_a_fine_tuning_is_planned_by_its_conversations(tmp_path: Path, capsys: p
     data.write_text("".join(json.dumps({"messages": said}) + "\n" for said in [chat] * 9 + [long]))
     method = ("method=sft", f"method.data={data}", "method.held_out=0", "method.epochs=2", "method.batch=4")
     words = [*method, "method.max_length=1000", "method.eval_every=2", "task=sudoku", "task.instances=3"]
-    words.append("model=llama3_1_8b")
+    words += ["task.box=2", "task.empty_cells=4", "task.training_instances=4", "model=llama3_1_8b"]
     tokens = 2 * (9 * 400 / 4 + 1000)
     (arm,) = make_plan(compose_jobs([*words, "training=tinker", "engine=tinker"]), tmp_path).arms
     assert arm.training is not None
@@ -539,7 +558,7 @@ def test_the_papers_figure_on_a_server_is_planned_without_a_key() -> None:
     page = (Path(plans.__file__).parents[2] / "docs/papers/espl.md").read_text()
     (command,) = re.findall(r"evorun plan (experiment=espl/figure12 [^']*'[^']*')", page)
     words = shlex.split(command.replace("\\\n", " ").replace("source=hub", "source=sample"))
-    made = make_plan(compose_jobs([*words, "task=hmmt"]), Path("outputs"))
+    made = make_plan(compose_jobs([*words, "task=hmmt", "method.steps=1", "method.eval_samples=1"]), Path("outputs"))
     assert [(arm.method, arm.task, arm.training is not None) for arm in made.arms if arm.model != "random"] == [
         ("espl_evolution", "hmmt", False),
         ("espl", "hmmt", True),
@@ -560,6 +579,7 @@ def test_a_table_has_the_price_of_each_role(capsys: pytest.CaptureFixture[str]) 
         assert dollars(role.price) in line
 
 
+@pytest.mark.usefixtures("no_trials")
 @pytest.mark.parametrize(("calls", "says"), [(60, True), (61, False)])
 def test_a_budget_that_ends_in_generation_0_is_noted(tmp_path: Path, calls: int, says: bool) -> None:
     words = ("method=duel_evolve", "method.initial_candidates=12", "method.duels=24", "method.generations=1", *SMALL)
@@ -580,6 +600,7 @@ def test_it_is_a_table_of_80_columns_or_a_document(
     assert (document["runs"], document["calls"], document["price_unknown"]) == (1, 3, [])
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_runs_of_simulated_models_tell_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["method=zero_shot", *SMALL, "model=gpt_4o", "engine=simulated"]
     simulated_run(Path("outputs/run").absolute(), *words)
@@ -587,6 +608,7 @@ def test_runs_of_simulated_models_tell_no_rate(capsys: pytest.CaptureFixture[str
     assert "Hours: unknown, simulated runs tell no rate." in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_hours_of_several_sources_name_their_arms_and_have_a_sum(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["-m", "method=zero_shot,grpo", *SMALL, "engine=vllm", "hydra.sweeper.variants=[{model: random}]"]
     assert planning.plan([*words, "model=qwen2_5_7b"], Terminal(width=300)) == 0
@@ -598,12 +620,14 @@ def test_hours_of_several_sources_name_their_arms_and_have_a_sum(capsys: pytest.
     assert f"Price of GPUs together: about {dollars(made.gpu_price)}." in lines
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_random_baselines_have_no_smallest_difference(capsys: pytest.CaptureFixture[str]) -> None:
     for model, number in (("random", 0), ("smollm2_135m", 1)):
         planning.plan(["method=zero_shot", f"model={model}", "engine=simulated", *SMALL], Terminal())
         assert capsys.readouterr().out.count("Smallest difference") == number
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_a_model_larger_than_a_gpu_says_how_many_its_weights_take(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["method=zero_shot", *SMALL, "engine=vllm"]
     planning.plan([*words, "model=deepseek_v3_1", "model.quantization=null"], Terminal())
@@ -634,7 +658,10 @@ FOLDED = {"crossover": "generate", "mutate": "generate"}
 @pytest.mark.parametrize(
     "words",
     [
-        ("duel_evolve", "task=mathbench", "method.duels=2", "method.initial_candidates=4", "method.children=4"),
+        pytest.param(
+            ("duel_evolve", "task=mathbench", "method.duels=2", "method.initial_candidates=4", "method.children=4"),
+            marks=pytest.mark.nightly,
+        ),
         ("feedback_descent", "task=mathbench"),
         pytest.param(("lyria", "task=sudoku", "task.instances=4", "method.population=6"), marks=pytest.mark.nightly),
     ],
@@ -659,6 +686,7 @@ def test_prompts_are_those_of_a_long_run_since_they_are_extrapolated_by_step(
 EVOLVING = ("method=duel_evolve", "method.initial_candidates=4", "method.duels=2", "method.children=4", *SMALL)
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_a_budget_of_calls_says_which_generation_it_reaches(tmp_path: Path) -> None:
     # 4 responses and 2 duels in both orders take 8 calls per problem in each generation
     (arm,) = make_plan(
@@ -673,6 +701,7 @@ def test_a_budget_of_calls_says_which_generation_it_reaches(tmp_path: Path) -> N
     assert arm.reach is None
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_a_budget_says_how_early_replaced_repeats_may_end_a_population(tmp_path: Path) -> None:
     # 30 first answers, then 21 calls for each generation; where all repeat, four times as many
     words = ["method=lyria", "task=tsp", "task.instances=2", *API, "budget.calls_per_problem=150"]
@@ -701,6 +730,7 @@ def test_a_generation_of_gepa_takes_the_validation_problems_that_the_run_has(
     assert "Earlier runs are read below outputs/ of the folder in which evorun plan is called." in said
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_a_budget_of_calls_gives_a_population_its_whole_steps(tmp_path: Path) -> None:
     # 4 calls per problem in each step: 20 have room for five
     settings = ("method=rsa", "method.population=4", *SMALL, *API, "budget.calls_per_problem=22")
@@ -709,6 +739,7 @@ def test_a_budget_of_calls_gives_a_population_its_whole_steps(tmp_path: Path) ->
     assert arm.reach is None
 
 
+@pytest.mark.usefixtures("no_trials")
 @pytest.mark.parametrize(("method", "responses"), [("rsa", 120), ("best_of_n", 24), ("duel_evolve", 72)])
 def test_responses_have_all_turns_of_a_task_with_tools(method: str, responses: int, tmp_path: Path) -> None:
     # a fifth of 120 calls; 12 candidates and 6 children of 4 turns; whole steps of 64, of which short ones leave some
@@ -718,6 +749,7 @@ def test_responses_have_all_turns_of_a_task_with_tools(method: str, responses: i
     assert {role.role: role.calls for role in arm.roles}["generate"] == 2 * responses
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_limits_of_responses_that_differ_between_methods_are_noted_with_the_key_that_makes_them_alike(
     tmp_path: Path,
 ) -> None:
