@@ -236,6 +236,7 @@ def test_best_of_n_chooses_by_votes_as_the_same_votes_do_afterwards(dueled: Path
         assert {p: r["candidate"] for p, r in choices(folder, f"{selector} by duels").items()} == own
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("world", "wins"),
     [
@@ -260,7 +261,10 @@ STOPS = {
 }
 
 
-@pytest.mark.parametrize("method", STOPS)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=[] if name == "v1_infer" else pytest.mark.nightly) for name in STOPS],
+)
 def test_a_recorded_problem_ends_where_a_real_stop_ends_it(tmp_path: Path, method: str) -> None:
     world = (f"method={method}", *STOPS[method], *TASK, "engine.skill=0.5", "engine.judge_skill=0.85")
     whole = simulated_run(tmp_path / "whole", *world).path

@@ -129,6 +129,7 @@ def test_pages_speak_of_the_score_alone(work: Path, verb: Evorun, run: str) -> N
     assert f"Stratum {label} 95 % interval n" in _visible(work / run / "report.html")
 
 
+@pytest.mark.usefixtures("_undrawn")
 @pytest.mark.parametrize(("task", "order"), [("aim", ["even", "odd"]), ("aim_error", ["odd", "even"])])
 def test_strata_stand_in_the_order_that_the_task_states_or_by_name(
     work: Path, verb: Evorun, task: str, order: list[str]

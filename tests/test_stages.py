@@ -26,6 +26,7 @@ from evorun.runs.directory import RunDirectory, identity, load_manifest, new_man
 from evorun.runs.manifest import ModelInRun, Provenance, StageInRun
 from evorun.runs.terminal import Terminal
 from evorun.tasks import sudoku
+from warm_process import no_figures
 
 COMMAND = ["evorun", "method=laft", "task=sudoku"]
 
@@ -193,7 +194,8 @@ def test_three_stages_make_the_student(
     config: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     runs = Runs()
-    done = prepare(config, tmp_path, runs)
+    with no_figures():
+        done = prepare(config, tmp_path, runs)
     assert list(done.stages) == ["teacher", "traces", "student"]
     teacher, traces, student = (Path(stage.folder) for stage in done.stages.values())
     assert runs.folders == [teacher, student]
@@ -403,6 +405,7 @@ def test_another_student_than_the_run_began_with_is_refused(config: dict[str, An
     assert load_manifest(done.folder).stages == done.stages
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("stage", ["teacher", "traces", "student"])
 def test_a_process_waits_for_another_that_works_on_the_stage(
     stage: str, config: dict[str, Any], first: Prepared, caplog: pytest.LogCaptureFixture

@@ -112,7 +112,10 @@ def test_the_jobs_are_known_before_the_first_one_starts(tmp_path: Path) -> None:
 
 def test_jobs_are_added_to_ones_own_sweep_alone(sweep: Path) -> None:
     first = read_sweep(sweep)
-    with mock.patch("evorun.cli.running.carry_out", return_value="completed"):
+    with (
+        mock.patch("evorun.cli.running.carry_out", return_value="completed"),
+        mock.patch("evorun.cli.sweeper.foresee", return_value=Foreseen(None)),
+    ):
         done = evorun_here("-m", *TINY, "seed=2,3", "hydra.sweep.dir=sweep", cwd=sweep.parent)
         assert done.returncode == 0, done.stderr
         added = read_sweep(sweep)
@@ -426,7 +429,7 @@ def test_a_resume_may_change_nothing_that_decides_results(sweep: Path) -> None:
     assert "method.samples: cannot change on a resume" in done.stderr
 
 
-@pytest.mark.parametrize("place", ["sweep", "job"])
+@pytest.mark.parametrize("place", ["sweep", pytest.param("job", marks=pytest.mark.nightly)])
 def test_a_sweep_that_runs_is_not_resumed(sweep: Path, place: str) -> None:
     job = jobs_of(sweep)[0]
     set_status(job, "running")
@@ -517,9 +520,8 @@ SLOW_ANSWERS = "engine.seconds_per_token=0.0005"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kills", "seeds"), [pytest.param(3, "0,1,2,3", marks=pytest.mark.nightly), (1, "0,1")], ids=["often", "once"]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("kills", "seeds"), [(3, "0,1,2,3"), (1, "0,1")], ids=["often", "once"])
 def test_a_launcher_that_is_killed_does_nothing_twice(kills: int, seeds: str, tmp_path: Path) -> None:
     """Jobs in processes of their own, under a launcher that SIGKILL ends; then those of an undisturbed sweep."""
     words = ("-m", *TINY, f"seed={seeds}", SLOW_ANSWERS)

@@ -234,11 +234,17 @@ def test_the_budget_ends_it_early_and_a_larger_one_goes_on(runs: Path, tmp_path:
     assert effects_in(folder / "journal.sqlite") == whole["judgments"]
 
 
-def test_killed_it_resumes_to_the_same_bytes_and_it_replays_without_the_judge(
-    runs: Path, tmp_path: Path, half: Path
-) -> None:
+def test_it_replays_without_the_judge(runs: Path, tmp_path: Path, half: Path) -> None:
+    again = tmp_path / "again"
+    held(again, runs, "judge=smollm2_135m", "judge_engine=replay", f"judge_engine.run={half}")
+    assert records(again) == records(half)
+    assert json.loads((again / "tournament.json").read_text())["simulated"] is True
+
+
+@pytest.mark.nightly
+def test_killed_it_resumes_to_the_same_bytes(runs: Path, tmp_path: Path, half: Path) -> None:
     words = (*JUDGE, "judge_engine.slots=1", "judge_engine.seconds_per_token=0.003")
-    folder, again = tmp_path / "killed", tmp_path / "again"
+    folder = tmp_path / "killed"
     process = start("tournament", *SKILLS, *played(*words), f"folder={folder}", cwd=runs)
     while process.poll() is None and effects_in(folder / "journal.sqlite") < 20:
         time.sleep(0.01)
@@ -251,9 +257,6 @@ def test_killed_it_resumes_to_the_same_bytes_and_it_replays_without_the_judge(
     done = evorun_here("resume", str(folder), *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert records(folder) == records(half)
-    held(again, runs, "judge=smollm2_135m", "judge_engine=replay", f"judge_engine.run={folder}")
-    assert records(again) == records(half)
-    assert json.loads((again / "tournament.json").read_text())["simulated"] is True
 
 
 def test_a_stopped_tournament_says_how_it_goes_on(runs: Path, tmp_path: Path, half: Path) -> None:
