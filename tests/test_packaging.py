@@ -69,6 +69,7 @@ def sources(folder: str) -> Iterator[Path]:
     return (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
 
 
+@pytest.mark.nightly
 def test_the_wheel_holds_every_module_and_data_file_of_the_package(wheel: Path) -> None:
     expected = {
         path.relative_to(ROOT).as_posix()
@@ -81,16 +82,19 @@ def test_the_wheel_holds_every_module_and_data_file_of_the_package(wheel: Path) 
     assert "evorun/cli/templates/task/NAME.py.j2" in expected
 
 
+@pytest.mark.nightly
 def test_the_wheel_holds_the_configuration_inside_the_package(wheel: Path) -> None:
     configs = {f"evorun/{path.relative_to(ROOT).as_posix()}" for path in sources("conf")}
     assert configs - files_of(wheel) == set()
     assert {"evorun/conf/config.yaml", "evorun/conf/hydra/launcher/slurm.yaml"} <= configs
 
 
+@pytest.mark.nightly
 def test_the_wheel_installs_nothing_beside_the_package(wheel: Path) -> None:
     assert {name.split("/")[0] for name in files_of(wheel)} == {"evorun", f"evorun-{version()}.dist-info"}
 
 
+@pytest.mark.nightly
 def test_the_wheel_carries_the_licence(wheel: Path) -> None:
     assert f"evorun-{version()}.dist-info/licenses/LICENSE" in files_of(wheel)
 
@@ -115,19 +119,19 @@ def test_the_version_is_the_released_one_or_leads_to_the_next() -> None:
         assert Version(version()) > Version(last)
 
 
-@pytest.mark.nightly  # what the wheel holds is compared by day
+@pytest.mark.nightly
 def test_an_installed_wheel_is_used_instead_of_the_checkout(installed: Path, tmp_path: Path) -> None:
     file = run(installed / "python", "-c", "import evorun; print(evorun.__file__)", cwd=tmp_path)
     assert Path(file.strip()).is_relative_to(installed.parent)
 
 
-@pytest.mark.nightly  # what the wheel holds is compared by day
+@pytest.mark.nightly
 def test_an_installed_wheel_works_from_any_folder(installed: Path, tmp_path: Path) -> None:
     shown = run(installed / "evorun", "list", cwd=tmp_path)
     assert [word for word in ("duel_evolve", "mathbench", "smollm2_135m") if word not in shown] == []
 
 
-@pytest.mark.nightly  # what the wheel holds is compared by day
+@pytest.mark.nightly
 def test_an_installed_wheel_carries_out_a_first_run_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     small = ("task.limit=3", "method.generations=1", "method.initial_candidates=3", "method.children=2")
     shown = run(installed / "evorun", "task.source=sample", "engine=simulated", *small, cwd=tmp_path)
@@ -137,7 +141,7 @@ def test_an_installed_wheel_carries_out_a_first_run_from_an_empty_folder(install
     assert results["counts"]["problems"] == results["metrics"]["accuracy"]["n"] == 3
 
 
-@pytest.mark.nightly  # what the wheel holds is compared by day
+@pytest.mark.nightly
 def test_an_installed_wheel_writes_packages(installed: Path, tmp_path: Path) -> None:
     run(installed / "evorun", "new", "method", "mine", cwd=tmp_path)
     assert "class Mine(PerProblem):" in (tmp_path / "mine" / "mine.py").read_text()
@@ -193,6 +197,7 @@ FOR_RUNS = BASE.union(
 )
 
 
+@pytest.mark.nightly
 def test_what_a_module_imports_is_declared() -> None:
     used = {
         (path.relative_to(ROOT).as_posix(), name)

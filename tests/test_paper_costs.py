@@ -110,9 +110,10 @@ def test_a_budget_bounds_the_calls_of_any_method_but_those_of_the_gold_judge() -
             ["duel_evolve/simulated_study", "method=zero_shot", "task=rows", "task.limit=null"],
             "task=rows: expected a known number of problems, got a task of any size; set task.limit=N",
         ),
-        (
+        pytest.param(
             ["duel_evolve/simulated_study", "method=gepa", "task=rows"],
             "task=rows: expected a known number of training problems for method=gepa, got a task of any size; ",
+            marks=pytest.mark.nightly,
         ),
         (
             ["duel_evolve/simulated_study", "method=feedback_descent", "budget=unlimited", "budget.tokens=9000"],
@@ -156,6 +157,7 @@ def test_hours_of_a_model_of_unknown_size_are_unknown(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.endswith(" tokens, hours of an H100 unknown for smollm2_135m\n")
 
 
+@pytest.mark.nightly
 def test_pages_count_random_baselines_beside_the_runs() -> None:
     # three puzzles, three methods; a baseline of each
     assert (len(compose_experiment("lyria/table1", [])), count_random_jobs("lyria/table1")) == (9, 9)
@@ -178,6 +180,7 @@ def test_hours_are_those_of_the_pages_formula() -> None:
         assert float(billions) in BILLIONS.values()
 
 
+@pytest.mark.nightly
 def test_the_table_says_which_methods_take_their_size_from_a_budget() -> None:
     text = (PAPERS.parent / "guides" / "costs.md").read_text()
     told = dict(re.findall(r"^\| `(\w+)` \| .* \| (yes|no) \|$", text, re.MULTILINE))
@@ -263,11 +266,13 @@ def test_the_last_row_of_costs_is_the_total_of_the_others(page: str) -> None:
 def _cost_rows() -> list[Any]:
     """Return the rows of all pages; composing takes a minute: all but one of a page are for `make test-all`."""
     quick = ("duel_evolve/figure2", "espl/figure15", "lyria/fitness", "mpo/overhead")
-    return [
-        pytest.param(page, *row, marks=[] if row[1].startswith(quick) else pytest.mark.all_pairs, id=row[1])
-        for page, rows in ROWS.items()
-        for row in rows
-    ]
+
+    def marks(command: str) -> Any:
+        if command.startswith(quick[0]):
+            return []
+        return pytest.mark.nightly if command.startswith(quick) else pytest.mark.all_pairs
+
+    return [pytest.param(page, *row, marks=marks(row[1]), id=row[1]) for page, rows in ROWS.items() for row in rows]
 
 
 @pytest.mark.parametrize(("page", "title", "command"), _cost_rows())

@@ -321,7 +321,7 @@ OF_MODELS = sorted(
 """MPO's experiments that stand for its tables."""
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("method", ["ppo", "mpo"])
 @pytest.mark.parametrize("name", OF_MODELS)
 def test_mpos_experiments_train_what_its_released_code_trains(name: str, method: str) -> None:
@@ -378,6 +378,7 @@ def test_the_table_has_every_method_of_the_paper_on_both_tasks() -> None:
     assert set(ALL) <= set(registry.METHODS)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(("task", "method"), sorted({(task, method) for task, method, *_ in NUMBERS}))
 def test_a_composed_configuration_has_the_papers_numbers(task: str, method: str) -> None:
     expected = {key: value for of_task, of_method, key, value, _ in NUMBERS if (of_task, of_method) == (task, method)}
@@ -413,7 +414,7 @@ def test_an_experiment_carries_what_the_paper_reports(
     assert swept["sweeper"]["params"]["method"].split(",") == list(ALL)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("method", ["grpo", "cispo", "rloo"])
 @pytest.mark.parametrize("task", ["aime", "beyond_aime", "dapo_aime25", "hmmt", "arithmetic"])
 def test_reinforcement_learning_has_the_e_spl_papers_numbers(method: str, task: str) -> None:
@@ -429,6 +430,7 @@ def selected(expected: dict[str, Any], *overrides: str) -> dict[str, Any]:
     return {key: OmegaConf.select(config, key) for key in expected}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("task", E_SPL_DATA)
 @pytest.mark.parametrize("method", ["espl", "espl_evolution"])
 def test_e_spl_has_its_papers_numbers(method: str, task: str) -> None:
@@ -455,7 +457,7 @@ def test_self_reflection_is_mutation_alone_on_a_population_of_one() -> None:
     assert selected(expected, "method=espl_self_reflection", "task=hmmt") == expected
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("task", PUZZLES)
 @pytest.mark.parametrize("method", BY_LYRIAS_METHODS)
 def test_lyria_laft_and_their_baselines_have_the_papers_numbers(method: str, task: str) -> None:
@@ -463,6 +465,7 @@ def test_lyria_laft_and_their_baselines_have_the_papers_numbers(method: str, tas
     assert selected(expected, f"method={method}", f"task={task}") == expected
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("size", "samples"), LYRIA_SIZES.items())
 def test_lyria_and_best_of_n_grow_together(size: int, samples: int) -> None:
     rates = 0.7 * (1 - 0.3) + 0.3 * (1 - 0.3)  # of the model's operators
@@ -486,6 +489,7 @@ def test_lyrias_ablations_sweep_over_the_papers_values(name: str) -> None:
         assert experiment["method"]["external_mutation_rate"] == "${.external_crossover_rate}"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("task", PUZZLES)
 def test_students_search_as_long_as_the_papers(task: str) -> None:
     expected = {"method.samples": 300, "task.instances": 50, "model.name": "llama3_2_3b"}  # section 5.2

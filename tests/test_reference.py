@@ -45,6 +45,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str
         yield {file.stem: file.read_text() for file in folder.glob("*.md")}
 
 
+@pytest.fixture(scope="module")
+def settings() -> Iterator[Mapping[str, str]]:
+    """Return the pages of the settings alone: all pages take seconds."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(DOCS))
+        yield dict(importlib.import_module("reference.settings").settings_pages())
+
+
 def sections(page: str) -> dict[str, list[list[str]]]:
     """Return the rows of each section's tables, cell by cell, without the heads."""
     found = {}
@@ -71,9 +79,9 @@ def value_at(values: Any, key: str) -> Any:
 # --- settings ---
 
 
-def test_defaults_of_methods_are_those_that_are_composed(pages: Mapping[str, str]) -> None:
+def test_defaults_of_methods_are_those_that_are_composed(settings: Mapping[str, str]) -> None:
     """Composed on a task that sets no sampling, without a budget: the last code of a default is then the value."""
-    tables = sections(pages["settings_methods"])
+    tables = sections(settings["settings_methods"])
     assert tables.keys() == {f"method={name}" for name in PINNED}
     for name, expected in PINNED.items():
         shown = {codes(key)[0].removeprefix("method."): default for key, default, _ in tables[f"method={name}"]}
@@ -84,8 +92,8 @@ def test_defaults_of_methods_are_those_that_are_composed(pages: Mapping[str, str
                 assert yaml.safe_load(text) == pytest.approx(value), (name, key)
 
 
-def test_defaults_of_tasks_engines_and_training_are_those_of_the_checked_objects(pages: Mapping[str, str]) -> None:
-    shared = sections(pages["settings"])
+def test_defaults_of_tasks_engines_and_training_are_those_of_the_checked_objects(settings: Mapping[str, str]) -> None:
+    shared = sections(settings["settings"])
     lora = yaml.safe_load((ROOT / "conf/training/lora.yaml").read_text())
     found = {f"task={name}": asdict(default_config("task", name)) for name in registry.TASKS}
     found |= {
@@ -95,7 +103,7 @@ def test_defaults_of_tasks_engines_and_training_are_those_of_the_checked_objects
     found |= {"training=lora": lora, "model": asdict(ModelConfig("", "id")), "budget": asdict(BudgetConfig())}
     for title, values in found.items():
         group = title.partition("=")[0]
-        rows = {**sections(pages["settings_tasks"]), **shared}[title]
+        rows = {**sections(settings["settings_tasks"]), **shared}[title]
         shown = {
             codes(row[0])[0].removeprefix(f"{group}."): codes(row[1])
             for row in rows
@@ -109,6 +117,7 @@ def test_defaults_of_tasks_engines_and_training_are_those_of_the_checked_objects
                 assert shown_value == expected, (title, key)
 
 
+@pytest.mark.nightly
 def test_each_default_stands_in_the_line_that_is_named(pages: Mapping[str, str]) -> None:
     places = 0
     for page in ("settings", "settings_methods", "settings_tasks", "settings_of_pairs"):
@@ -124,7 +133,7 @@ def test_each_default_stands_in_the_line_that_is_named(pages: Mapping[str, str])
     assert places > 1000
 
 
-def test_values_outside_a_range_are_refused(pages: Mapping[str, str]) -> None:
+def test_values_outside_a_range_are_refused(settings: Mapping[str, str]) -> None:
     """The nearest values beyond the bounds, as numbers; the program refuses them by name."""
     schemas: dict[str, Any] = {
         f"method={name}": registry.method_class(name).Config for name in ("duel_evolve", "lyria")
@@ -132,7 +141,7 @@ def test_values_outside_a_range_are_refused(pages: Mapping[str, str]) -> None:
     refused = 0
     for title, schema in {**schemas, "training=lora": TrainingConfig}.items():
         group, _, name = title.partition("=")
-        rows = {**sections(pages["settings_methods"]), **sections(pages["settings"])}[title]
+        rows = {**sections(settings["settings_methods"]), **sections(settings["settings"])}[title]
         good = yaml.safe_load((ROOT / f"conf/{group}/lora.yaml").read_text()) if group == "training" else PINNED[name]
         typed(schema, {"name": name, **good}, group)
         for cell, *_ in rows:
@@ -159,6 +168,7 @@ def beyond(kind: str) -> Iterator[Any]:
 # --- records ---
 
 
+@pytest.mark.nightly
 def test_a_records_rows_are_its_fields(pages: Mapping[str, str]) -> None:
     """By the JSON schema that msgspec makes of the types; the page is made of their annotations."""
     records = importlib.import_module("reference.records")
@@ -182,6 +192,7 @@ def test_a_records_rows_are_its_fields(pages: Mapping[str, str]) -> None:
             assert ("null" in alternatives) == any(one.get("type") == "null" for one in schema.get("anyOf", ()))
 
 
+@pytest.mark.nightly
 def test_a_recorded_run_has_no_field_beside_the_rows(pages: Mapping[str, str]) -> None:
     tables = sections(pages["records"])
     for file in (*RECORDING.glob("*.jsonl"), RECORDING / "manifest.json", RECORDING / "results.json"):
@@ -190,6 +201,7 @@ def test_a_recorded_run_has_no_field_beside_the_rows(pages: Mapping[str, str]) -
             assert json.loads(line).keys() <= rows, file.name
 
 
+@pytest.mark.nightly
 def test_a_field_without_a_meaning_is_refused(pages: Mapping[str, str]) -> None:
     records, sources = importlib.import_module("reference.records"), importlib.import_module("reference.sources")
     stated = sources.read_fields(records.RUN["steps.jsonl"])
@@ -202,6 +214,7 @@ def test_a_field_without_a_meaning_is_refused(pages: Mapping[str, str]) -> None:
             list(records.list_columns(records.RUN["steps.jsonl"]))
 
 
+@pytest.mark.nightly
 def test_every_meaning_by_hand_is_that_of_a_field(pages: Mapping[str, str]) -> None:
     records = importlib.import_module("reference.records")
     shown = {**records.RUN, **records.STUDIES}
@@ -216,6 +229,7 @@ def test_every_meaning_by_hand_is_that_of_a_field(pages: Mapping[str, str]) -> N
     assert sorted(given - known) == []
 
 
+@pytest.mark.nightly
 def test_frames_name_the_values_of_columns_that_have_few(pages: Mapping[str, str]) -> None:
     frames, records = (importlib.import_module(f"reference.{name}") for name in ("frames", "records"))
     columns = {name: meaning for name, *_, meaning in frames.describe_columns(frames.find_frames()["duels"])}
@@ -224,6 +238,7 @@ def test_frames_name_the_values_of_columns_that_have_few(pages: Mapping[str, str
     assert '`"first"` or `"second"`' in records.records_page()
 
 
+@pytest.mark.nightly
 def test_the_run_directorys_page_names_each_file(pages: Mapping[str, str]) -> None:
     described = set(re.findall(r"^\| `([\w.]+\.jsonl?)`", (DOCS / "run_directory.md").read_text(), re.MULTILINE))
     records = importlib.import_module("reference.records")
@@ -233,6 +248,7 @@ def test_the_run_directorys_page_names_each_file(pages: Mapping[str, str]) -> No
 # --- examples, and functions of the papers ---
 
 
+@pytest.mark.nightly
 def test_each_example_is_shown_with_its_modules(pages: Mapping[str, str]) -> None:
     """Sphinx fails where a link of the page leads nowhere."""
     for readme in sorted((ROOT / "examples").glob("*/README.md")):
@@ -243,6 +259,7 @@ def test_each_example_is_shown_with_its_modules(pages: Mapping[str, str]) -> Non
     assert "](#example-slurm_servers)" in pages["examples"]
 
 
+@pytest.mark.nightly
 def test_each_equations_function_has_its_code(pages: Mapping[str, str]) -> None:
     """Sphinx fails where a file lacks the function; the site's links are to these places."""
     named = {
@@ -264,6 +281,7 @@ def test_each_equations_function_has_its_code(pages: Mapping[str, str]) -> None:
 # --- methods and tasks ---
 
 
+@pytest.mark.nightly
 def test_a_pair_runs_where_its_configuration_passes_the_checks(pages: Mapping[str, str]) -> None:
     """Methods of each kind on tasks of each: an opinion, no right and wrong, public tests, a verifier."""
     rows = {codes(name)[0]: (runs, fails) for name, runs, fails in sections(pages["pairs"])["Pairs"]}
@@ -289,6 +307,7 @@ def test_a_pair_runs_where_its_configuration_passes_the_checks(pages: Mapping[st
     assert refused == 10  # 2 each of few_shot and self_consistency, 1 each of gepa and grpo, 4 of sft
 
 
+@pytest.mark.nightly
 def test_a_method_on_a_task_with_values_for_it_has_their_regime(pages: Mapping[str, str]) -> None:
     rows = {codes(name)[0]: runs for name, runs, _ in sections(pages["pairs"])["Pairs"]}
     for method in ("best_of_n", "lyria"):
@@ -296,6 +315,7 @@ def test_a_method_on_a_task_with_values_for_it_has_their_regime(pages: Mapping[s
         assert re.search(r"`oracle`\*\*: [^;]*`sudoku`", rows[method])
 
 
+@pytest.mark.nightly
 def test_every_method_and_task_is_described(pages: Mapping[str, str]) -> None:
     tables = sections(pages["pairs"])
     assert [codes(row[0])[0] for row in tables["Methods"]] == sorted(registry.METHODS)
@@ -315,6 +335,7 @@ def is_named(name: str, shown: set[str]) -> bool:
     return name in shown or any(name.startswith(beginning) for beginning in beginnings)
 
 
+@pytest.mark.nightly
 def test_every_figure_that_reports_put_in_words_has_a_row(pages: Mapping[str, str]) -> None:
     shown = names_on(pages["scores"])
     known = {*figures.SEARCH, *figures.JUDGE, *figures.RATINGS, *figures.TRAINING, *TEXT_COUNTS, *RARE_COUNTS}
@@ -330,6 +351,7 @@ def test_every_figure_that_reports_put_in_words_has_a_row(pages: Mapping[str, st
     assert [name for name in sorted({*known, *kept.values()}) if not is_named(name, shown)] == []
 
 
+@pytest.mark.nightly
 def test_every_figure_of_a_recorded_run_has_a_row_and_lies_in_its_range(pages: Mapping[str, str]) -> None:
     scales = {
         codes(row[0])[0]: row[1]
@@ -347,6 +369,7 @@ def test_every_figure_of_a_recorded_run_has_a_row_and_lies_in_its_range(pages: M
         assert metric["value"] is None or int(found[1]) <= metric["value"] <= int(found[2]), name
 
 
+@pytest.mark.nightly
 def test_every_figure_stands_in_the_code_that_is_named(pages: Mapping[str, str]) -> None:
     entries = importlib.import_module("reference.scores").read_figures()
     for section in entries.keys() - {"scores"}:
@@ -358,6 +381,7 @@ def test_every_figure_stands_in_the_code_that_is_named(pages: Mapping[str, str])
             assert stem in text or stem.partition("_")[2] in text, (name, module)  # `monitor_words`: a prefix and words
 
 
+@pytest.mark.nightly
 def test_every_score_of_a_task_is_explained(pages: Mapping[str, str]) -> None:
     meanings = importlib.import_module("reference.scores").read_figures()["scores"]
     classes = [*(registry.task_config_class(name).task_class for name in registry.TASKS), CodingTask]
@@ -368,6 +392,7 @@ def test_every_score_of_a_task_is_explained(pages: Mapping[str, str]) -> None:
 # --- the command line ---
 
 
+@pytest.mark.nightly
 def test_each_verb_prints_the_help_of_its_section(pages: Mapping[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     blocks = dict(re.findall(r"^## evorun ?([\w-]*)\n.*?```text\n(.*?)\n```", pages["command_line"], re.M | re.S))
     listed = re.findall(r"^ {7}evorun ([a-z][a-z-]+)\b", blocks[""], re.MULTILINE)
@@ -461,6 +486,7 @@ def test_what_a_package_exports_is_public(package: str) -> None:
 # --- the index ---
 
 
+@pytest.mark.nightly
 def test_the_index_links_every_page(pages: Mapping[str, str]) -> None:
     text = (DOCS / "index.md").read_text()
     reference = text.partition("## Reference")[2]
@@ -469,6 +495,7 @@ def test_the_index_links_every_page(pages: Mapping[str, str]) -> None:
     assert {name for name in expected if f"\n{name}\n" not in reference} == set()
 
 
+@pytest.mark.nightly
 def test_sentences_of_the_pages_are_short(pages: Mapping[str, str]) -> None:
     from test_docs import LONGEST, sentences
 

@@ -30,20 +30,24 @@ def tree() -> Any:
     return STRUCTURE.Tree(ROOT)
 
 
+@pytest.mark.nightly
 def test_no_files_and_no_rooms_import_each_other(tree: Any) -> None:
     assert STRUCTURE.circles(tree.graph()) == []
     assert STRUCTURE.circles(tree.room_graph()) == []
 
 
+@pytest.mark.nightly
 def test_imports_point_down(tree: Any) -> None:
     assert tree.upward() == []
 
 
+@pytest.mark.nightly
 def test_the_package_holds_rooms_only(tree: Any) -> None:
     assert tree.loose() == []
     assert {module.room for module in tree.modules.values()} <= {*STRUCTURE.ROOMS, *STRUCTURE.GROUND, "__main__"}
 
 
+@pytest.mark.nightly
 def test_heavy_packages_are_loaded_by_engines_and_trainers_only(tree: Any) -> None:
     assert tree.heavy() == []
 
@@ -68,6 +72,7 @@ def across_sections(graph: dict[str, set[str]]) -> list[str]:
     ]
 
 
+@pytest.mark.nightly
 def test_sections_of_the_reports_do_not_import_each_other(tree: Any) -> None:
     assert across_sections(tree.graph()) == []
 
@@ -107,6 +112,7 @@ def probes(tree: ast.AST) -> list[str]:
     return found
 
 
+@pytest.mark.nightly
 def test_no_module_asks_which_configuration_it_has(tree: Any) -> None:
     assert {name: found for name, module in tree.modules.items() if (found := probes(module.tree))} == {}
 
