@@ -13,8 +13,8 @@ from evorun.runs.journal_reader import read_journal
 from evorun_process import evorun_here
 
 RUN = (
-    *("method=espl", "task=arithmetic", "task.limit=6", "engine=simulated", "engine.mean_tokens=3"),
-    *("method.steps=6", "method.eval_every=3", "method.eval_samples=2", "method.problems_per_step=4", "method.group=3"),
+    *("method=espl", "task=arithmetic", "task.limit=4", "engine=simulated", "engine.mean_tokens=3"),
+    *("method.steps=4", "method.eval_every=2", "method.eval_samples=2", "method.problems_per_step=4", "method.group=3"),
     *("engine.training_gain=0.3", "engine.training_speed=1", "evorun.progress=off", "method.transplant=true"),
 )
 
@@ -50,13 +50,13 @@ def test_each_cell_is_the_mean_over_problems_under_its_weights_and_prompt(run: P
     prompts = [one for one in lines(run / "candidates.jsonl") if one["problem"] == "*"]
     best = read(run / "artifacts" / "system_prompt.json")["id"]
     shown = list(dict.fromkeys(["0.0", best, prompts[-1]["id"]]))
-    assert set(cells) == {(step, name) for step in (0, 3, 6) for name in shown}
-    for step in (0, 3, 6):
+    assert set(cells) == {(step, name) for step in (0, 2, 4) for name in shown}
+    for step in (0, 2, 4):
         [study] = (run / "transplant" / f"step_{step}").iterdir()
         answers = graded(study / "run")
         for index, name in enumerate(shown):
             means = [np.mean(right) for right in answers[index].values()]
-            assert len(means) == cells[step, name]["n"] == 6
+            assert len(means) == cells[step, name]["n"] == 4
             assert cells[step, name]["score"] == pytest.approx(np.mean(means))
             assert cells[step, name]["low"] <= cells[step, name]["score"] <= cells[step, name]["high"]
         learned = read(study / "run" / "manifest.json")["config"]["engine"]["learned"]
@@ -67,7 +67,7 @@ def test_each_cell_is_the_mean_over_problems_under_its_weights_and_prompt(run: P
 
 def test_a_study_that_is_there_is_not_paid_for_again_and_the_window_can_be_added(run: Path) -> None:
     before = (run / "artifacts" / "transplant.json").read_bytes()
-    [journal] = run.glob("transplant/step_3/*/run/journal.sqlite")
+    [journal] = run.glob("transplant/step_2/*/run/journal.sqlite")
     touched = journal.stat().st_mtime_ns
     assert evorun_here("transplant", run, cwd=run.parent).returncode == 0
     assert (run / "artifacts" / "transplant.json").read_bytes() == before
@@ -77,7 +77,7 @@ def test_a_study_that_is_there_is_not_paid_for_again_and_the_window_can_be_added
     in_window: dict[int, set[str]] = {}
     inside: dict[str, bool] = {}
     ratings = lines(run / "ratings.jsonl")
-    for step in (0, 3, 6):
+    for step in (0, 2, 4):
         inside |= {one["candidate"]: one["survivor"] for one in ratings if one["step"] <= step}
         in_window[step] = {name for name, survives in inside.items() if survives}
     scores = lines(run / "prompt_scores.jsonl")
@@ -95,7 +95,7 @@ def test_a_test_time_method_answers_under_each_prompt_and_all_weights(run: Path)
     cells = {
         (one["step"], one["candidate"]): one for one in read(run / "artifacts" / "transplant_self_consistency.json")
     }
-    assert {step for step, _ in cells} == {0, 3, 6}
+    assert {step for step, _ in cells} == {0, 2, 4}
     assert len(cells) == 3 * len({name for _, name in cells}) > 3
     texts = {one["id"]: one["text"] for one in lines(run / "candidates.jsonl") if one["problem"] == "*"}
     found = {}
@@ -143,7 +143,7 @@ def test_a_run_of_given_prompts_shows_the_score_of_each_and_which_its_own_are_of
 
 def test_delete_one_pairs_problems_with_and_without_each_principle(run: Path) -> None:
     best = read(run / "artifacts" / "system_prompt.json")
-    pairs = 6 * (1 + len(best["principles"]))
+    pairs = 4 * (1 + len(best["principles"]))
     done = evorun_here("delete-one", run, f"answers={3 * pairs - 1}", cwd=run.parent)
     assert done.returncode == 0, done.stderr
     cost = read(next(run.glob("delete_one/*/run/results.json")))["cost"]["total"]["calls"]
@@ -158,7 +158,7 @@ def test_delete_one_pairs_problems_with_and_without_each_principle(run: Path) ->
         assert best["principles"][number - 1] not in prompts[number]["text"]
         differences = [np.mean(whole) - np.mean(answers[number][name]) for name, whole in answers[0].items()]
         assert effect["effect"] == pytest.approx(np.mean(differences))
-        assert effect["n"] == 6
+        assert effect["n"] == 4
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,7 @@ def test_an_extension_goes_on_and_a_fork_goes_elsewhere(run: evorun.Run) -> None
     assert named["longer"] == named["other"] == ["tensorboard"]
 
 
+@pytest.mark.nightly
 def test_a_run_that_trains_is_extended_again_and_forked(tmp_path: Path) -> None:
     """The first run has asked for an evaluation at its end, for which the longer ones do not ask."""
     words = (

@@ -128,6 +128,7 @@ def test_frames_are_the_tables_that_a_report_exports(folder: Path, compared: evo
         assert other["run"].to_list() == frame["run"].tolist()
 
 
+@pytest.mark.nightly
 def test_every_column_is_documented(compared: evorun.Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "docs"))
     page = importlib.import_module("reference.frames").frames_page().partition("## Frames of comparisons")[2]

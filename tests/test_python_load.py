@@ -405,6 +405,7 @@ def test_importing_evorun_loads_no_library() -> None:
     assert not set(heavy) & set(json.loads(done.stdout.replace("'", '"')))
 
 
+@pytest.mark.nightly
 def test_loading_a_run_loads_no_frames_figures_or_models(folder: Path) -> None:
     heavy = ("torch", "pandas", "polars", "hydra", "matplotlib", "scipy", "transformers")
     code = f"import sys, evorun; evorun.load({str(folder)!r}); print(sorted(set({heavy!r}) & set(sys.modules)))"

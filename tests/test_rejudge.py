@@ -332,6 +332,7 @@ def test_a_study_is_reported_and_resumed_without_new_calls(duels: Path, capsys: 
     assert "Simulated: no language model gave these opinions" in page
 
 
+@pytest.mark.nightly
 def test_two_rejudgings_are_exported_as_two_tables(duels: Path, tmp_path: Path) -> None:
     shutil.copytree(duels, tmp_path / "run", ignore=shutil.ignore_patterns("rejudge"))
     folders = [study(tmp_path / "run", *WEAK), study(tmp_path / "run", "judge=oracle")]

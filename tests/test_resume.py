@@ -40,8 +40,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     return folder / "run", time.monotonic() - started
 
 
-@pytest.mark.sample(1)
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("share", [0.6, 0.95])
 def test_killed_run_resumes_to_the_same_bytes(undisturbed: tuple[Path, float], tmp_path: Path, share: float) -> None:
     reference, duration = undisturbed
@@ -58,7 +58,7 @@ def test_killed_run_resumes_to_the_same_bytes(undisturbed: tuple[Path, float], t
     assert results_without_times(run) == results_without_times(reference)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM])
 def test_a_signal_ends_the_run_as_interrupted(
     undisturbed: tuple[Path, float], tmp_path: Path, number: signal.Signals
 ) -> None:

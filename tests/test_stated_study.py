@@ -13,6 +13,7 @@ from evorun.cli.overrides import parse
 from evorun.cli.planning import plan
 from evorun.cli.stated_study import compose_sweep, start_study
 from evorun.errors import ConfigError
+from evorun.runner import plans
 from evorun.runner.plans import make_plan
 from evorun.runner.settings import check
 from evorun.runs.stated_studies import find_study, record_study
@@ -90,7 +91,10 @@ def test_a_wrong_file_is_refused_with_the_reason(tmp_path: Path, before: str, af
         record_study(_write(tmp_path, SMALL.replace(before, after)))
 
 
-def test_a_list_among_a_methods_settings_is_a_method_with_each_value(tmp_path: Path) -> None:
+def test_a_list_among_a_methods_settings_is_a_method_with_each_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "try_out", lambda *_, **__: None)
     file = _write(tmp_path, SMALL.replace("samples: 2", "samples: [2, 4], method.temperature: [0.5, 1]"))
     control = "control: {method: self_consistency, method.samples: 1"
     file.write_text(file.read_text().replace(control, f"{control}, method.temperature: 1"))

@@ -74,10 +74,15 @@ def count(keys: set[str], run: Path) -> tuple[int, int]:
     [
         ("method=grpo method.steps=null task.train_problems=4", "method.data_epochs=1", "method.data_epochs=2"),
         ("method=espl training.max_lag=2", "method.steps=4", "method.steps=6"),
-        ("method=ppo method.eval_beside_rollouts=true method.steps=6", "budget.calls=40", "budget.calls=60"),
-        (
+        pytest.param(
+            "method=ppo method.eval_beside_rollouts=true method.steps=6",
+            *("budget.calls=40", "budget.calls=60"),
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
             "method=mpo task=essay task.source=sample method.refine_every=1 training.max_lag=1 reward=qwen2_5_32b_awq",
             *("method.steps=2", "method.steps=4"),
+            marks=pytest.mark.nightly,
         ),
     ],
     ids=["grpo", "espl", "ppo", "mpo"],
@@ -170,6 +175,7 @@ def test_a_fork_by_a_setting_without_effect_is_the_run(parent: Run, tmp_path: Pa
     assert (origin.updates, origin.first_checkpoint) == (1, 0)
 
 
+@pytest.mark.nightly
 def test_a_fork_of_a_run_that_plays_ahead(tmp_path: Path) -> None:
     """Its step's rollouts are played beside the shared reflections on the step before."""
     run = small_run(tmp_path / "run", "method=espl training.max_lag=1 method.steps=4")

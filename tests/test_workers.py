@@ -62,6 +62,7 @@ def outcomes(folder: Path, *options: str) -> tuple[list[str], str]:
     return lines, printed
 
 
+@pytest.mark.nightly
 def test_each_test_is_reported_once(tmp_path: Path) -> None:
     shutil.copy(workers.__file__, tmp_path)
     for name, text in FILES.items():
