@@ -30,8 +30,12 @@ OWN_PROMPTS = Path(__file__).parent / "placeholders.json"
 REWRITE = bool(os.environ.get("EVORUN_REWRITE_NET"))
 
 
-AT_NIGHT = ("lyria-livecodebench-by_a_model", "gepa-livecodebench-by_labels")
-"""Runs of programs. By day two others run some, and these methods run on other tasks."""
+AT_NIGHT = (
+    *("lyria-livecodebench-by_a_model", "lyria-livecodebench-by_operators", "gepa-livecodebench-by_labels"),
+    *("best_of_n-livecodebench-by_the_oracle", "lyria-aime-by_a_model", "lyria-sudoku-by_a_model"),
+    "islands-circle_packing",
+)
+"""Runs of programs, and twins. By day another one runs some; these methods run on other tasks, or in other tests."""
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
