@@ -67,6 +67,7 @@ def test_the_verb_prints_and_writes_the_counts(run: Path, tmp_path: Path) -> Non
     assert (wrong.returncode, len(wrong.stderr.splitlines())) == (1, 1)
 
 
+@pytest.mark.nightly
 def test_datasets_loads_what_is_written(tmp_path: Path) -> None:
     """Even when so much has no parents and no fitness that a first block of lines could not tell their types."""
     pytest.importorskip("datasets")

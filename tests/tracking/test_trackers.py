@@ -51,11 +51,14 @@ def wait_for_lines(file: Path, lines: int, process: Any) -> None:
     assert process.poll() is None, "the run ended before it could be killed"
 
 
-# By day one kill while points are sent; at night another one of the run that was resumed.
-@pytest.mark.parametrize("kills", [pytest.param((3, 6), marks=pytest.mark.nightly), (3,)], ids=["twice", "once"])
+KILLS = (3, 6)
+"""Lines of steps.jsonl after which a run is killed, and again the one that was resumed."""
+
+
+@pytest.mark.nightly  # the test above kills writers, test_followed.py sends a run's points
 @installed
 def test_a_killed_run_doubles_no_point_and_misses_none(
-    name: str, kills: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable, value in environment(tmp_path).items():
         monkeypatch.setenv(variable, value)
@@ -67,11 +70,11 @@ def test_a_killed_run_doubles_no_point_and_misses_none(
         *SMALL,
         "engine.seconds_per_token=0.0005",
         "evorun.progress=off",
-        f"method.generations={len(kills) + 1}",
+        f"method.generations={len(KILLS) + 1}",
     ]
     run = tmp_path / "run"
-    for lines in kills:
-        arguments = [*slow, *overrides, "hydra.run.dir=run"] if lines == kills[0] else ["resume", "run"]
+    for lines in KILLS:
+        arguments = [*slow, *overrides, "hydra.run.dir=run"] if lines == KILLS[0] else ["resume", "run"]
         process = start(*arguments, cwd=tmp_path)
         wait_for_lines(run / "steps.jsonl", lines, process)
         process.kill()
