@@ -1,7 +1,8 @@
 """Trainers whose processes share the weights, in forks of one process, which has imported what takes long to.
 
-`python sharded.py FOLDER PART:KIND...` carries out a part's commands in one process (`FOLDER/PART/one`), in two that
-share the weights (`PART/KIND`), and in two that begin from the first checkpoint of those (`PART/KIND-again`).
+`python sharded.py FOLDER PART:KIND[:again]...` carries out a part's commands in one process (`FOLDER/PART/one`), in
+two that share the weights (`PART/KIND`), and, of `again`, in two that begin from the first checkpoint of those
+(`PART/KIND-again`).
 """
 
 import contextlib
@@ -45,8 +46,8 @@ ASKED = tuple(
 )
 
 
-def commands(part: str, folder: Path, first: int) -> list[Command]:
-    """Return the commands from an update on."""
+def commands(part: str, folder: Path, first: int, *, again: bool) -> list[Command]:
+    """Return the commands from an update on. again: others begin there again, and leave a checkpoint to compare."""
     rows = [() if part == "all" else tuple(random_rows(count, seed=count)) for count in (5, 6)]
     asked = ASKED[:2] if part == "critic" else ASKED  # by day it is the only part
     ask = [Generate(requests=asked, version=version) for version in (0, 1, None)]
@@ -54,13 +55,16 @@ def commands(part: str, folder: Path, first: int) -> list[Command]:
         ask.pop()  # a fine-tuning has no reference
     told: list[Command] = [Train(number=1, rows=rows[0]), *ask, Save(str(folder / "update-1"))]
     told = told if first == 1 else []
-    told += [Train(number=2, rows=rows[1]), Generate(requests=asked, version=2), Save(str(folder / "update-2"))]
+    told += [Train(number=2, rows=rows[1]), Generate(requests=asked, version=2)]
+    told += [Save(str(folder / "update-2"))] if again else []
     told += [Generate(requests=ASKED, version=1), Export(str(folder / "former"), "tiny", 1)]
     told += [Evaluate()] if part == "all" else []
     return [*told, Export(str(folder / "trained"), "tiny", 2)]
 
 
-def carry_out(part: str, model: Path, folder: Path, kind: str | None, checkpoint: Path | None = None) -> None:
+def carry_out(
+    part: str, model: Path, folder: Path, kind: str | None, checkpoint: Path | None = None, *, again: bool
+) -> None:
     """Carry out the commands in this process; the first one saves their answers."""
     folder.mkdir(parents=True, exist_ok=True)
     shared: dict[str, Any] = {"shard": kind, "num_processes": 2 if kind else 1}
@@ -74,13 +78,13 @@ def carry_out(part: str, model: Path, folder: Path, kind: str | None, checkpoint
     elif part == "critic":
         # The reference policy scores the batch, and PopArt changes the value head between steps.
         ppo = proximal_policy(steps=3, epochs=1, minibatches=2, critic="full", popart=0.1)
-        training = training_config(**{**EXACT, "learning_rate": 2.0, "max_grad_norm": 1.0, **shared})
+        training = training_config(**{**EXACT, "learning_rate": 12.0, "max_grad_norm": 1.0, **shared})
         job = make_job(model, folder, training, ppo)
     else:
         job = Tuned(model, folder, batch=4, weights="full", micro_batch=1, **shared).job
     configure(job.training, gpu=False)
     first = os.environ.get("RANK", "0") == "0"
-    link = GivenCommands(commands(part, folder, 1 if checkpoint is None else 2)) if first else None
+    link = GivenCommands(commands(part, folder, 1 if checkpoint is None else 2, again=again)) if first else None
     weights, tokenizer = load(job)
     decoding = Decoding(tokenizer, ModelConfig(name="tiny", id=str(model), context_length=256), 2, 1024)
     resumed = None if checkpoint is None else str(checkpoint)
@@ -114,17 +118,19 @@ def in_two(work: Callable[[], None]) -> None:
 
 def main(folder: Path, chosen: Sequence[str]) -> None:
     for part in PARTS:
-        kinds = [kind for own, _, kind in (word.partition(":") for word in chosen) if own == part]
+        kinds = [word.split(":")[1:] for word in chosen if word.startswith(f"{part}:")]
         if not kinds:
             continue
         model = folder / part / "model"
-        write_tiny_llama(model) if part == "all" else write_talking_llama(model, layers=2 if part == "critic" else 3)
-        one = forked(partial(carry_out, part, model, folder / part / "one", None))
+        write_tiny_llama(model) if part == "all" else write_talking_llama(model, layers=1 if part == "critic" else 3)
+        again = any(len(kind) > 1 for kind in kinds)
+        one = forked(partial(carry_out, part, model, folder / part / "one", None, again=again))
         assert os.waitpid(one, 0)[1] == 0
-        for kind in kinds:
-            in_two(partial(carry_out, part, model, folder / part / kind, kind))
+        for kind, *_ in kinds:
+            in_two(partial(carry_out, part, model, folder / part / kind, kind, again=again))
             checkpoint = folder / part / kind / "update-1"
-            in_two(partial(carry_out, part, model, folder / part / f"{kind}-again", kind, checkpoint))
+            if again:
+                in_two(partial(carry_out, part, model, folder / part / f"{kind}-again", kind, checkpoint, again=True))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ ADAM = {"learning_rate": 1.0, "epsilon": 1.0}
 """With a small epsilon Adam's step is nearly the gradient's sign, which a sum's last bit may turn around."""
 
 
+@pytest.mark.nightly  # test_policy_gradient_steps.py has steps beside bare TRL's
 @pytest.mark.parametrize(("method", "kind"), [("grpo", "dr_grpo"), ("rloo", "rloo")])
 def test_losses_norms_and_adapter_are_those_of_bare_trl(method: str, kind: str, tmp_path: Path) -> None:
     """Two steps: the second one also depends on Adam's state, and on completions of other weights."""

@@ -48,10 +48,10 @@ def test_rewards_are_compared_on_one_scale_alone() -> None:
 
 
 def test_noise_is_no_collapse() -> None:
-    """Of 40 completions a step, right one time in ten: 200 runs of 100 steps."""
+    """Of 40 completions a step, right one time in ten: 50 runs of 100 steps."""
     rng = np.random.default_rng(0)
-    rewards = rng.binomial(40, 0.1, size=(200, 100)) / 40
-    assert sum(bool(seen([{"reward": float(one)} for one in run])[1]) for run in rewards) <= 4
+    rewards = rng.binomial(40, 0.1, size=(50, 100)) / 40
+    assert sum(bool(seen([{"reward": float(one)} for one in run])[1]) for run in rewards) <= 1
 
 
 def test_a_step_without_an_update_has_no_gradient_to_look_at() -> None:

@@ -95,6 +95,7 @@ def test_of_ranks_at_the_same_place_the_one_that_answers_no_signal_is_named(tmp_
     assert "of rank 0 of 2 in update 4, sums of figures (at reduce.py:3 in reduce); rank 1 of 2 in " in said
 
 
+@pytest.mark.nightly  # test_nodes.py kills one
 async def test_a_rank_is_killed(tmp_path: Path) -> None:
     said = await failed(tmp_path, "is killed", 2)
     assert said.startswith("rank 1 of the trainer's 2 was killed by signal 9 (SIGKILL) in update 1, pass 1 of 1")
@@ -171,8 +172,8 @@ def same_but_for_rounding(adapter: dict[str, torch.Tensor], expected: dict[str, 
 
 
 async def test_after_a_lack_of_memory_smaller_passes_give_the_same_weights(tmp_path: Path) -> None:
-    """The third update runs out of memory, after a checkpoint. A run that is resumed from there makes it again."""
-    run, small, large = (folder_in(tmp_path, name) for name in ("run", "small", "large"))
+    """The third update runs out of memory, after a checkpoint."""
+    run, small = (folder_in(tmp_path, name) for name in ("run", "small"))
     figures, adapter, (made,) = await trained(run, "out of memory")
     _, expected, _ = await trained(small, "none", micro_batch_tokens=200)
     same_but_for_rounding(adapter, expected)
@@ -182,13 +183,18 @@ async def test_after_a_lack_of_memory_smaller_passes_give_the_same_weights(tmp_p
     retries = [figure.figures.get("memory_retries") for figure in figures]
     assert retries == [None, None, 1.0]
     assert figures[2].figures["micro_batch_tokens"] == made.reduced
+    assert max((value - expected[name]).abs().max() for name, value in adapter.items()) > 0  # other passes
 
+
+@pytest.mark.nightly  # resumed trainers are tested in test_training_runs.py
+async def test_a_run_that_is_resumed_after_a_lack_of_memory_begins_with_smaller_passes(tmp_path: Path) -> None:
+    run, large = (folder_in(tmp_path, name) for name in ("run", "large"))
+    figures, adapter, _ = await trained(run, "out of memory")
     shutil.rmtree(run / "checkpoints" / "update-3", ignore_errors=True)
     shutil.rmtree(run / "artifacts")
-    assert max((value - expected[name]).abs().max() for name, value in adapter.items()) > 0  # other passes
     again, repeated, noted = await trained(run, "out of memory")
     assert [figure.figures for figure in again] == [figure.figures for figure in figures]
-    assert noted == []  # it begins with the smaller passes
+    assert noted == []
     assert all(torch.equal(value, adapter[name]) for name, value in repeated.items())
 
     with pytest.raises(TrainingError, match=r"on rank 1 of 2 in update 1, .* 1 sequence of .* a single"):
@@ -218,6 +224,7 @@ def test_what_to_set_when_the_second_try_fails_too(tmp_path: Path) -> None:
     journal.close()
 
 
+@pytest.mark.nightly
 async def test_processes_with_unequal_passes_fine_tune_as_one(tmp_path: Path) -> None:
     """One of them gets the long conversations, and has more passes; the other one waits in passes without labels."""
     model = write_tiny_llama(folder_in(tmp_path, "model"))

@@ -196,9 +196,8 @@ async def test_all_weights_are_left_as_a_model_that_an_engine_serves(model: Path
     assert not (out / "training_args.bin").exists()
 
 
-@pytest.mark.parametrize("packed", [False, True])
 def test_the_size_of_a_pass_changes_nothing_but_rounding(
-    packed: bool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Packed conversations do not see each other, and none is predicted from the one before."""
     exact = {"learning_rate": 1.0, "epsilon": 1.0, "max_grad_norm": None}  # steps as long as their gradients
@@ -221,17 +220,18 @@ def test_the_size_of_a_pass_changes_nothing_but_rounding(
     single, expected, shapes = tuned("single", micro_batch=1)
     assert len(shapes) == 2 * len(CHATS)
     longest, all_tokens = max(tokens for _, tokens in shapes), sum(tokens for _, tokens in shapes)
-    monkeypatch.setattr(fine_tuning.FineTuner, "_packs", packed)
-    few, adapter, shapes = tuned("few", micro_batch=3, micro_batch_tokens=2 * longest)
-    assert max(rows * tokens for rows, tokens in shapes) <= 2 * longest
-    assert len(shapes) < 2 * len(CHATS)
-    if packed:
-        assert sum(tokens for _, tokens in shapes) == all_tokens
-    for name, places in {"loss": (0, 1), "grad_norm": (0, 1), "held_out_loss": (2,)}.items():
-        for place in places:
-            assert few[place][name] == pytest.approx(single[place][name], rel=1e-4)
-    for name, value in expected.items():
-        torch.testing.assert_close(adapter[name], value, rtol=1e-4, atol=1e-5)
+    for packed in (False, True):
+        monkeypatch.setattr(fine_tuning.FineTuner, "_packs", packed)
+        few, adapter, shapes = tuned(f"packed {packed}", micro_batch=3, micro_batch_tokens=2 * longest)
+        assert max(rows * tokens for rows, tokens in shapes) <= 2 * longest
+        assert len(shapes) < 2 * len(CHATS)
+        if packed:
+            assert sum(tokens for _, tokens in shapes) == all_tokens
+        for name, places in {"loss": (0, 1), "grad_norm": (0, 1), "held_out_loss": (2,)}.items():
+            for place in places:
+                assert few[place][name] == pytest.approx(single[place][name], rel=1e-4)
+        for name, value in expected.items():
+            torch.testing.assert_close(adapter[name], value, rtol=1e-4, atol=1e-5)
 
 
 def test_steps_after_a_checkpoint_are_those_of_a_trainer_that_was_not_stopped(model: Path, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_the_critic_learns_and_rubrics_follow_each_other(run: Path) -> None:
     assert json.loads((run / "artifacts" / "rubrics.json").read_text())[""]["id"] == rubrics[-1]["id"]
 
 
-@pytest.mark.nightly  # training_runs has a kill of GRPO's run, methods/test_mpo.py breakdowns of a simulated one
+@pytest.mark.nightly  # test_training_runs.py goes on after losses, methods/test_mpo.py after breakdowns
 def test_a_killed_run_ends_as_if_nothing_had_happened(run: Path, model: Path, tmp_path: Path) -> None:
     """Killed as a rubric is merged beside the first update, and while the second checkpoint is written. A trainer that
     is killed in an update of policy and critic is in test_steps_in_processes.py."""

@@ -94,14 +94,16 @@ async def test_agents_join_a_run_and_end_with_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("trouble", "said"),
     [
-        (
+        pytest.param(
             "raises",
             r"failed on rank 1 of 2 on HOST: ValueError: no such layer \(at a.py:1 in f, in update 1\)",
+            marks=pytest.mark.nightly,
         ),
         ("is killed", r"rank 1 of the trainer's 2 on HOST was killed by signal 9 \(SIGKILL\) in update 1, pass 1 of 1"),
-        (
+        pytest.param(
             "hangs",
             r"no progress for 1 s .* of rank 1 of 2 on HOST in update 1, pass 1 of 1 \(at threading.py:\d+ in wait\)",
+            marks=pytest.mark.nightly,
         ),
     ],
 )
@@ -113,6 +115,7 @@ async def test_a_failure_on_the_other_node_is_shown(trouble: str, said: str, tmp
 
 
 @pytest.mark.usefixtures("stand_ins")
+@pytest.mark.nightly
 async def test_a_node_that_is_cut_off_ends_the_run(tmp_path: Path) -> None:
     async with started(tmp_path, "waits") as (trainer, connections, _):
         asking = asyncio.create_task(trainer.ask(Train(number=1)))
@@ -127,11 +130,12 @@ async def test_a_node_that_is_cut_off_ends_the_run(tmp_path: Path) -> None:
     ("nodes", "trouble", "settings", "said"),
     [
         (1, "none", {}, r"within 1 s \(training.start_timeout\): . of 2 nodes joined.*; see trainer.log$"),
-        (
+        pytest.param(
             2,
             "never starts",
             {"start_timeout": 6.0},
             r"rank 1 of 2 on .+ (is reaching the other processes|has not begun); see ",
+            marks=pytest.mark.nightly,
         ),
         (0, "none", {"launch_command": "sh -c 'echo no such node; exit 3' --"}, r"exit code 3, 0 of .*: no such node$"),
     ],

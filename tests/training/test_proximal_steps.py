@@ -51,7 +51,11 @@ def make_trainer(
     return trainer
 
 
-@pytest.mark.parametrize("case", json.loads((Path(__file__).parent / "ppo_reference.json").read_text()))
+ESTIMATED_BY_K1, BY_K3 = json.loads((Path(__file__).parent / "ppo_reference.json").read_text())
+
+
+# The gradient of the formulas, below, has k1, too.
+@pytest.mark.parametrize("case", [pytest.param(ESTIMATED_BY_K1, marks=pytest.mark.nightly), BY_K3])
 def test_advantages_returns_and_losses_are_trls(
     case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +134,7 @@ def plain(trainer: ProximalTrainer, temperature: float) -> Any:
     return judge, weights
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("critic", "targets", "temperature"),
     [("head", ["all-linear"], 0.7), ("full", ["all-linear", "lm_head"], 0.7), ("head", ["all-linear"], 1.0)],
@@ -195,7 +199,7 @@ def test_passes_of_any_size_and_either_critic_come_to_the_same(tmp_path: Path) -
     """In minibatches, whose rows are drawn anew in each epoch."""
     several: dict[str, Any] = {"epochs": 2, "minibatches": 2, "score_at": "after"}
     small = {"micro_batch_tokens": 70, "gradient_checkpointing": True}
-    rows = random_rows(7, tools=True)
+    rows = random_rows(5, tools=True)
     whole = watched(make_trainer(tmp_path, [rows], training=SLOWLY, **several))
     parts = watched(make_trainer(tmp_path, [rows], training=SLOWLY | small, critic="model", **several))
     assert_the_same(parts, whole)
@@ -204,7 +208,7 @@ def test_passes_of_any_size_and_either_critic_come_to_the_same(tmp_path: Path) -
 
 
 def test_the_learning_rate_changes_by_batch_where_it_is_told_to(tmp_path: Path) -> None:
-    """Two epochs of two minibatches are four steps of the optimiser."""
+    """Two minibatches are two steps of the optimiser."""
     from transformers import TrainerCallback
 
     class Watch(TrainerCallback):
@@ -215,13 +219,13 @@ def test_the_learning_rate_changes_by_batch_where_it_is_told_to(tmp_path: Path) 
     for by in ("batch", "optimiser_step"):
         rates: list[float] = []
         training = {"schedule": "linear", "schedule_by": by, "learning_rate": 0.06}
-        batches = [random_rows(4, seed) for seed in (1, 2)]
-        trainer = make_trainer(tmp_path / by, batches, training=training, epochs=2, minibatches=2)
+        batches = [random_rows(2, seed) for seed in (1, 2)]
+        trainer = make_trainer(tmp_path / by, batches, training=training, epochs=1, minibatches=2)
         trainer.add_callback(Watch())
         watched(trainer)
         found[by] = rates
-    assert found["batch"] == pytest.approx([0.06] * 4 + [0.03] * 4)
-    assert found["optimiser_step"] == pytest.approx([0.0075 * left for left in range(8, 0, -1)])
+    assert found["batch"] == pytest.approx([0.06] * 2 + [0.03] * 2)
+    assert found["optimiser_step"] == pytest.approx([0.015 * left for left in range(4, 0, -1)])
 
 
 def test_a_critic_that_is_trained_whole_has_weights_of_its_own_in_float32(tmp_path: Path) -> None:
@@ -238,7 +242,7 @@ def test_a_critic_that_is_trained_whole_has_weights_of_its_own_in_float32(tmp_pa
 
 def test_popart_makes_steps_that_the_scale_of_rewards_does_not_change(tmp_path: Path) -> None:
     """But for the divergence in them, which is left out here; a checkpoint keeps the scale."""
-    batches = [random_rows(6, seed) for seed in (1, 2)]
+    batches = [random_rows(4, seed) for seed in (1, 2)]
     larger = [[msgspec.structs.replace(row, reward=24 * row.reward) for row in rows] for rows in batches]
     found = {}
     for name, given, popart in (("one", batches, 0.5), ("many", larger, 0.5), ("plain", larger, None)):

@@ -62,7 +62,9 @@ def learn(job: Job, weights: Any, tokenizer: Any) -> Stepped:
 
 
 # int8 rounds the activations of a pass, too
-@pytest.mark.parametrize(("kind", "error", "apart"), [("nf4", 0.2, 1e-4), ("int8", 0.02, 0.1)])
+@pytest.mark.parametrize(
+    ("kind", "error", "apart"), [("nf4", 0.2, 1e-4), pytest.param("int8", 0.02, 0.1, marks=pytest.mark.nightly)]
+)
 def test_gradients_of_the_adapter_are_those_on_dequantised_weights(
     kind: str, error: float, apart: float, model: Path, tmp_path: Path
 ) -> None:
@@ -93,6 +95,7 @@ def test_gradients_of_the_adapter_are_those_on_dequantised_weights(
         assert said[0] == said[1]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("critic", ["model", "head"])
 def test_ppo_s_gradients_are_those_on_dequantised_weights(critic: str, model: Path, tmp_path: Path) -> None:
     told, apart = proximal_policy(steps=2, critic=critic), 1e-4

@@ -42,9 +42,13 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     path = tmp_path_factory.mktemp("sharded")
     imported = {**environment(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     chosen = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
-    params = [item.callspec.params for item in chosen if "kind" in getattr(item, "fixturenames", ())]
+    of_cases = [item for item in chosen if "kind" in getattr(item, "fixturenames", ())]
+    again = ":again" if any("resumed" in item.name for item in of_cases) else ""
+    params = [item.callspec.params for item in of_cases]
     cases = {
-        f"{param['part']}:{param['kind']}" for param in params if param["kind"] != "zero3" or not WITHOUT_DEEPSPEED
+        f"{param['part']}:{param['kind']}{again}"
+        for param in params
+        if param["kind"] != "zero3" or not WITHOUT_DEEPSPEED
     }
     done = evorun(str(path), *sorted(cases), cwd=path, program=sharded.__file__, env=imported)
     assert done.returncode == 0, done.stderr
@@ -96,6 +100,7 @@ def test_all_of_the_weights_are_exported(part: str, kind: str, folder: Path) -> 
         assert any(not torch.allclose(two[name], value, atol=1e-3) for name, value in untrained.items())
 
 
+@pytest.mark.nightly  # in two more processes for as long
 @pytest.mark.parametrize(("part", "kind"), CASES)
 def test_a_resumed_trainer_goes_on_to_the_bit(part: str, kind: str, folder: Path) -> None:
     whole, again = answers(folder / part / kind), answers(folder / part / f"{kind}-again")

@@ -104,6 +104,7 @@ ANSWERS = 1500
 """Their mean grade shows a skill to within 0.04: three standard errors."""
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("skill", [0.2, 0.35, 0.6, 0.8])
 @pytest.mark.parametrize("place", [2, 27, 52], ids=["hard", "average", "easy"])
 async def test_a_student_ends_at_its_teachers_skill_however_hard_the_problems_are(
@@ -141,7 +142,7 @@ async def test_what_nobody_can_grade_shows_the_skill_that_is_set(tmp_path: Path)
     assert (await data.evaluate())["data_skill"] == pytest.approx((0.5 + 0.2 + 0.2) / 3)
 
 
-@pytest.mark.parametrize("task", ["sudoku", "graph_coloring", "tsp"])
+@pytest.mark.parametrize("task", [pytest.param("sudoku", marks=pytest.mark.nightly), "graph_coloring", "tsp"])
 def test_answers_from_scratch_show_their_skill(task: str) -> None:
     loaded = check(composed(f"task={task}", "method=zero_shot", "engine=simulated", "task.instances=12")).task.load()
     simulator: Any = loaded.simulator
@@ -186,7 +187,7 @@ def learned(run: Path) -> float:
     return float(json.loads((run / "artifacts" / "adapter" / "simulated_policy.json").read_bytes())["learned"])
 
 
-def test_a_run_learns_from_a_file_and_a_replay_is_the_same(tmp_path: Path) -> None:
+def test_a_run_learns_from_a_file_and_leaves_the_same_after_a_stop_and_in_a_replay(tmp_path: Path) -> None:
     data = write_data(tmp_path / "data.jsonl")
     whole = train(tmp_path / "whole", data)
     assert whole.outcome == COMPLETED
@@ -196,11 +197,18 @@ def test_a_run_learns_from_a_file_and_a_replay_is_the_same(tmp_path: Path) -> No
     assert figures[0] == {**counts, "data_skill": pytest.approx(1)}
     assert {record["step"] for record in whole.records("steps")} == {0, 2, 4}
     assert learned(whole.path) > 0
+    stopped = train(tmp_path / "stopped", data, breaks_after=6)
+    assert stopped.outcome.status == "failed"
+    assert stopped.records("training") != whole.records("training")
+    again = train(tmp_path / "stopped", data)
+    assert again.outcome == COMPLETED
+    assert again.files() == whole.files()
     replayed = train(tmp_path / "replayed", data, "engine=replay", f"engine.run={whole.path}")
     assert replayed.outcome == COMPLETED
     assert replayed.files() == whole.files()
 
 
+@pytest.mark.nightly
 def test_a_killed_run_leaves_what_an_undisturbed_one_leaves(tmp_path: Path) -> None:
     data = write_data(tmp_path / "data.jsonl", "no idea")
     check_killed_run([*SMALL, f"method.data={data}", "engine.seconds_per_update=0.3"], tmp_path, "|update|2")
@@ -228,7 +236,7 @@ LAFT = (
 )
 
 
-@pytest.mark.parametrize(("teacher", "better"), [("0.9", True), ("0.02", False)])
+@pytest.mark.parametrize(("teacher", "better"), [("0.9", True), pytest.param("0.02", False, marks=pytest.mark.nightly)])
 def test_a_student_becomes_better_or_worse_with_its_teacher(tmp_path: Path, teacher: str, better: bool) -> None:
     words = (*LAFT, "teacher_engine=simulated", f"teacher_engine.skill={teacher}", f"run.stages={tmp_path}/stages")
     config = check(composed("method=zero_shot", *words))

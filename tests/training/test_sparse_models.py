@@ -111,7 +111,11 @@ def test_all_linear_is_every_linear_layer_and_expert_but_no_router(name: str) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "checkpointing"), [*((name, False) for name in NAMES), ("gpt_oss", True)], ids=[*NAMES, "checkpointed"]
+    ("name", "checkpointing"),
+    [
+        *(pytest.param(name, False, id=name, marks=[pytest.mark.nightly] * (name == "qwen3_moe")) for name in NAMES),
+        pytest.param("gpt_oss", True, id="checkpointed", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_step_has_the_gradient_of_a_plain_backward_pass(name: str, checkpointing: bool, tmp_path: Path) -> None:
     rows = random_rows(6)
@@ -161,7 +165,9 @@ def test_a_pass_keeps_the_planned_copies_of_experts(checkpointing: bool, tmp_pat
     loss.backward()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] * (name == "deepseek_v3")) for name in NAMES]
+)
 def test_the_exported_adapter_says_the_same_in_peft_and_merged(name: str, tmp_path: Path) -> None:
     """The router's, too, where it is named."""
     from peft import PeftModel

@@ -15,7 +15,8 @@ from steps import Stepped
 
 from evorun_process import environment, evorun
 
-pytestmark = pytest.mark.slow
+# By day, test_sharding.py has the steps of PPO in two processes, and checkpoints are resumed elsewhere.
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return path
 
 
-@pytest.mark.parametrize("count", [3, *(pytest.param(other, marks=pytest.mark.nightly) for other in (2, 4, 8))])
+@pytest.mark.parametrize("count", [2, 3, 4, 8])
 def test_several_processes_make_the_steps_of_one(count: int, folder: Path) -> None:
     """Of 20 and of 50 rows, which some of them do not divide: rows of no weight change nothing."""
     one, several = (Stepped(*torch.load(folder / f"policy_gradient-{number}.pt")) for number in (1, count))

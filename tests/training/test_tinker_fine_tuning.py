@@ -171,16 +171,25 @@ def student(folder: Path) -> Path:
     return found
 
 
-def test_laft_learns_resumes_and_repeats(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fine-tuning stops where its second checkpoint is complete on the server and not yet on this disk."""
-    server.initial = None
-    whole, again = tmp_path / "whole", tmp_path / "again"
+@pytest.fixture(scope="module")
+def prices(server: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     price = "{prompt: 1.0, completion: 3.0, train: 7.0, date: 2026-01-02, source: a contract}"
-    (tmp_path / "prices.yaml").write_text(f"models: {{{server.name}: {price}}}")
+    file = tmp_path_factory.mktemp("prices") / "prices.yaml"
+    file.write_text(f"models: {{{server.name}: {price}}}")
+    return f"prices={file}"
+
+
+@pytest.fixture(scope="module")
+def whole(server: Any, prices: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nothing has disturbed."""
+    server.initial = None
     server.billed |= {"trained": 0, "scored": 0}
-    prices = [f"prices={tmp_path / 'prices.yaml'}"]
-    done = started(whole, server, *prices)
+    done = started(folder := tmp_path_factory.mktemp("whole"), server, prices)
     assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_laft_learns_and_repeats(server: Any, whole: Path) -> None:
     tuned = student(whole)
     training = [line["figures"] for line in lines(tuned / "training.jsonl")]
     assert training[0]["held_out"] > 0
@@ -195,7 +204,18 @@ def test_laft_learns_resumes_and_repeats(server: Any, tmp_path: Path, monkeypatc
     learned = json.loads((tuned / "artifacts" / "adapter" / "tinker.json").read_text())["sampler"]
     assert server.sampled[-1] == learned  # by the run itself, after its stages
     assert "+adapter:" in json.loads((whole / "run" / "manifest.json").read_text())["models"]["policy"]["id"]
+    asked = len(server.seen)
+    done = evorun_here("replay", "run", cwd=whole)
+    assert done.returncode == 0, done.stderr
+    assert len(server.seen) == asked
 
+
+@pytest.mark.nightly  # the first test goes on from a checkpoint
+def test_laft_resumes(server: Any, prices: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fine-tuning stops where its second checkpoint is complete on the server and not yet on this disk."""
+    server.initial = None
+    tuned, again = student(whole), tmp_path / "again"
+    training = [line["figures"] for line in lines(tuned / "training.jsonl")]
     seal = Checkpoints.seal
 
     def fail(self: Checkpoints, update: int) -> None:
@@ -206,17 +226,13 @@ def test_laft_learns_resumes_and_repeats(server: Any, tmp_path: Path, monkeypatc
     steps = len(server.steps)
     with monkeypatch.context() as patched:
         patched.setattr(Checkpoints, "seal", fail)
-        assert "the power is gone" in started(again, server, *prices).stderr
+        assert "the power is gone" in started(again, server, prices).stderr
     done = evorun_here("resume", "run", cwd=again)
     assert done.returncode == 0, done.stderr
     assert len(server.steps) - steps == training[0]["steps"] + 1  # the second again, from the first one's checkpoint
     assert records(student(again)) == records(tuned)
     assert records(again / "run") == records(whole / "run")
     assert same_tensors(*(adapter_of(student(folder) / "artifacts/adapter") for folder in (again, whole)))
-    asked = len(server.seen)
-    done = evorun_here("replay", "run", cwd=whole)
-    assert done.returncode == 0, done.stderr
-    assert len(server.seen) == asked
 
 
 def test_a_student_is_known_by_its_address_where_a_server_exports_no_weights(tmp_path: Path) -> None:

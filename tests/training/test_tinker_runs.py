@@ -33,6 +33,7 @@ from evorun_process import environment, evorun
 pytestmark = [
     pytest.mark.embedded,
     pytest.mark.slow,
+    pytest.mark.nightly,  # by day, test_tinker_fine_tuning.py has a run, test_tinker_trainer.py policy gradients
     pytest.mark.skipif(not EMBEDDED, reason=NO_TOKENIZER),
     pytest.mark.skipif(bool(find_missing_packages(["tinker"])), reason="needs the package tinker"),
 ]
@@ -124,8 +125,6 @@ def assert_the_same(run: Path, reference: Path) -> None:
     assert "repeated, gives" not in (run / "evorun.log").read_text()
 
 
-# By day, test_tinker_fine_tuning.py replays without asking the server.
-@pytest.mark.nightly
 def test_it_repeats_without_server_package_or_key(
     run: Path, model: Path, settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -185,8 +184,6 @@ def test_a_server_that_falls_silent_ends_the_run_in_a_line(
     assert len(tinker.steps) == steps + 4  # of which two before the silence: nothing was trained twice
 
 
-# By day, test_policy.py has rollouts beside updates, and test_tinker_trainer.py the weights of two versions.
-@pytest.mark.nightly
 def test_rollouts_beside_updates(model: Path, settings: dict[str, Any], tinker: Any, tmp_path: Path) -> None:
     """GRPO, whose rollouts lack one update."""
     training = {**settings["training"], "max_lag": 1}

@@ -123,7 +123,9 @@ def test_a_limit_on_the_price_is_refused() -> None:
         require_prices(config, find_rates(config))
 
 
-@pytest.mark.parametrize(("kl", "per_token"), [(0.0, 0.44), (0.01, 0.44 + 0.195)])
+@pytest.mark.parametrize(
+    ("kl", "per_token"), [pytest.param(0.0, 0.44, marks=pytest.mark.nightly), (0.01, 0.44 + 0.195)]
+)
 def test_a_plan_bounds_the_price_of_trained_tokens(kl: float, per_token: float, tmp_path: Path) -> None:
     """With a divergence the base model scores each rollout, too."""
     words = ("method=grpo", "task=arithmetic", "model=local", "model.id=Qwen/Qwen3-8B", f"method.kl={kl}")

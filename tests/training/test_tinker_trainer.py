@@ -73,7 +73,7 @@ CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param("dr_grpo", marks=pytest.mark.nightly), "cispo"])
 async def test_updates_are_those_of_trl(case: str, model: Path, server: Any, tmp_path: Path) -> None:
     """Two updates of two steps each: later ones also depend on Adam's state, the schedule and earlier weights."""
     import torch
@@ -211,6 +211,16 @@ async def test_messages_are_answered_and_a_checkpoint_restores_all(server: Any, 
     assert [step["learning_rate"] for step in server.steps] == [0.0, 0.025, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05]
 
 
+async def test_a_server_that_falls_silent_is_a_line(server: Any, tmp_path: Path) -> None:
+    trainer = await start_trainer(job := job_for(server, tmp_path), tmp_path / "log")
+    job.training.hang_timeout = 0.5  # not at the start: a busy machine may take any time for that
+    server.until["optim_step"] = len(server.steps)
+    said = "train 1: the server has not answered in time; `evorun resume RUN_DIR` goes on from the last checkpoint"
+    with pytest.raises(EvorunError, match=re.escape(said)):
+        await trainer.ask(Train(number=1, rows=rows(4, seed=1)))
+    await trainer.close()
+
+
 async def refusal(server: Any, folder: Path, **changes: Any) -> str:
     """Return the line with which a trainer does not start."""
     job = job_for(server, folder)
@@ -250,6 +260,7 @@ def await_error(starting: Any) -> str:
     raise AssertionError
 
 
+@pytest.mark.nightly
 async def test_it_is_an_engine_but_for_schemas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The suite of all engines, without what the API lacks: schemas, and log-probabilities beside temperature 1."""
     from transformers import AutoModelForCausalLM, AutoTokenizer

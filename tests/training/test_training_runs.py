@@ -191,10 +191,10 @@ def greedy_texts(run: Path, step: int) -> dict[str, str]:
 
 
 def test_it_goes_on_without_a_checkpoint_that_it_can_use(
-    run: Path, model: Path, settings: dict[str, Any], tmp_path: Path
+    run: Path, model: Path, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest is newer than the journal, as if that was restored from a backup, the one before is lost, and two
-    kills have left what they cut short."""
+    kills have left what they cut short. Then the trainer is killed, too."""
     again = shutil.copytree(run, tmp_path / "run")
     before = cut_back(again, step=4, left=3)
     for name in ("unfinished", "checkpoint-3"):
@@ -202,6 +202,7 @@ def test_it_goes_on_without_a_checkpoint_that_it_can_use(
         shutil.copy(again / "checkpoints" / "update-2" / "optimizer.pt", again / "checkpoints" / name)
     shutil.rmtree(again / "checkpoints" / "update-2")
     asked = graded(settings)
+    lose_the_trainer(again, model, settings, monkeypatch)
     finished(again, model, **settings)
     assert_the_same(again, run)
     after = effects(again)
@@ -258,6 +259,7 @@ def test_it_repeats_without_torch(run: Path, model: Path, settings: dict[str, An
     assert not (tmp_path / "run" / "trainer.log").exists()
 
 
+@pytest.mark.nightly
 def test_a_killed_run_ends_as_if_nothing_had_happened(
     run: Path, model: Path, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,6 +374,7 @@ def test_an_extension_whose_trainer_is_killed_ends_as_the_longer_run(
     assert tree(longer / "artifacts") == tree(run / "artifacts")  # with the adapter of each evaluation
 
 
+@pytest.mark.nightly  # test_training_branches.py forks simulated runs
 def test_a_fork_trains_on_from_the_checkpoint_with_its_own_settings(run: Path, asked: Asked, tmp_path: Path) -> None:
     fork = tmp_path / "fork"
     code, said = branch(branching.fork, run, "--at", "step=3", "training.learning_rate=0.02", f"output={fork}")

@@ -163,6 +163,7 @@ class TestInARun:
         assert "q_proj" in line
 
 
+@pytest.mark.nightly
 @pytest.mark.embedded
 @pytest.mark.slow
 @needs_tokenizer
