@@ -158,6 +158,7 @@ async def test_a_budget_buys_whole_nodes(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("rule", ["thompson", "ucb"])
 def test_the_model_with_the_better_scores_writes_most_responses(tmp_path: Path, rule: str) -> None:
     models = ("generator=[{name:api,id:small},policy]", "generator_engine=[{name:simulated,skill:0.3},policy]")
@@ -177,7 +178,7 @@ def solved(folder: Path, policy: str, *words: str) -> float:
     return value
 
 
-@pytest.mark.nightly  # by day it wins against independent responses
+@pytest.mark.nightly
 @pytest.mark.parametrize("helps", [True, False])
 def test_it_loses_to_best_first_search_where_refinements_help_and_wins_where_they_harm(
     tmp_path: Path, helps: bool
@@ -188,6 +189,7 @@ def test_it_loses_to_best_first_search_where_refinements_help_and_wins_where_the
     assert (adaptive < greedy - 0.05) if helps else (adaptive > greedy + 0.2)
 
 
+@pytest.mark.nightly
 def test_it_wins_against_independent_responses_where_refinements_help(tmp_path: Path) -> None:
     words = ("engine.improvement=1", "engine.skill=0.85", "method.nodes=40")
     adaptive, independent = (solved(tmp_path, policy, *words) for policy in ("ab_mcts", "ucb"))

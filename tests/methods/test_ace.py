@@ -194,6 +194,7 @@ def test_similarity_is_the_cosine_of_word_counts() -> None:
 # --- on simulated models ---
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("world", "gains"), [((0.8, 0.0, 1.0), True), ((0.0, 0.8, 0.0), False)])
 def test_it_gains_where_principles_help_and_loses_where_they_harm(
     tmp_path: Path, world: tuple[float, float, float], gains: bool

@@ -140,7 +140,7 @@ async def test_the_budget_ends_it_without_half_a_duel(calls: int) -> None:
 
 
 @pytest.mark.parametrize("limit", ["calls", "tokens"])
-@pytest.mark.parametrize("calls", [4, 25, 100, 1000])
+@pytest.mark.parametrize("calls", [4, 25, 100, pytest.param(1000, marks=pytest.mark.nightly)])
 async def test_a_fifth_of_a_budget_goes_to_responses_and_all_of_the_rest_to_duels(calls: int, limit: str) -> None:
     model = Scripted(judges_by_quality)
     meter = Meter(max_calls=calls) if limit == "calls" else Meter(max_tokens=TOKENS * calls)

@@ -226,7 +226,7 @@ async def test_a_random_ranking_rates_the_worse_prompt_as_often(tmp_path: Path) 
     for ranking in ("batch_mean", "random"):
         runs = [
             await train(tmp_path / f"{ranking} {seed}", told_apart, steps=2, seed=seed, **ESPL, ranking=ranking)
-            for seed in range(12)
+            for seed in range(6)
         ]
         means = [{one["candidate"]: one["mean"] for one in run.records("ratings") if one["step"] == 2} for run in runs]
         ahead[ranking] = sum(one["1.0"] > one["0.0"] for one in means)
@@ -236,8 +236,8 @@ async def test_a_random_ranking_rates_the_worse_prompt_as_often(tmp_path: Path) 
             [one for run, one in zip(runs, means, strict=True) if "2.0" in prompts(run)], mothers[ranking], strict=True
         ):
             assert one[parent] == max(one["0.0"], one["1.0"])
-    assert ahead["batch_mean"] == 12
-    assert 2 <= ahead["random"] <= 10
+    assert ahead["batch_mean"] == 6
+    assert 1 <= ahead["random"] <= 5
 
 
 async def test_diversity_of_texts_and_of_scores_is_recorded(tmp_path: Path) -> None:
@@ -527,6 +527,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "drift": {"tau": 3.0},
     "migration_every": {"islands": 2, "steps": 6},
     "fitness_sharing": {"prompts": 3, "steps": 8, "problems_per_step": 5},
+    **{key: {"steps": 3} for key in ("crossover_rate", "crossover_alone_by", "partial_edits")},
 }
 ELSEWHERE = {one.name for kind in (GrpoConfig, RefinementSettings) for one in dataclasses.fields(kind)} | {"transplant"}
 """Settings whose effects test_policy_gradient.py, test_rubrics.py and tests/test_prompt_studies.py know."""
@@ -543,7 +544,7 @@ def eventful(ask: Ask) -> str:
 
 
 async def effect(folder: Path, **config: Any) -> object:
-    trained = await train(folder, eventful, **{**ESPL, "crossover_rate": 1.0, "group": 4, "steps": 3, **config})
+    trained = await train(folder, eventful, **{**ESPL, "crossover_rate": 1.0, "group": 4, "steps": 2, **config})
     method: Any = trained.driver.method
     records = [(one["id"], one["text"], one["mean"], one["sd"]) for one in prompts(trained).values()]
     return (

@@ -92,6 +92,7 @@ def test_no_method_looks_better_than_the_fixed_prompt_where_principles_do_nothin
     assert min(prompts[1:]) > 3
 
 
+@pytest.mark.nightly
 def test_it_loses_where_every_principle_and_every_update_harms(tmp_path: Path) -> None:
     harm = ("engine.helpful_principles=0", "engine.harmful_principles=1", "engine.training_gain=-0.2")
     lost = truth(tmp_path / "run", "espl", 0, *harm, "engine.skill=0.6", "method.steps=10")

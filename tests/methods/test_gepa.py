@@ -443,6 +443,7 @@ class LateQuiz(TestedQuiz):
         return await super().observe(problem, response, tools)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("problems", "minibatch"), [(1, 3), (2, 3), (5, 3)])
 async def test_the_records_do_not_depend_on_which_test_ends_first(
     tmp_path: Path, problems: int, minibatch: int
@@ -490,6 +491,7 @@ def sometimes_learns(ask: Ask) -> str:
     return "good" if ask.request.seed % 3 == 0 else "wrong"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("problems", "minibatch", "calls", "script", "turns"),
     [
@@ -782,6 +784,7 @@ async def test_a_missing_package_is_said_in_one_line(tmp_path: Path, monkeypatch
         await drive(gepa(), tmp_path, learns)
 
 
+@pytest.mark.nightly
 def test_importing_the_method_imports_no_gepa() -> None:
     import subprocess
 

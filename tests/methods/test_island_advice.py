@@ -177,7 +177,7 @@ def test_estimates_count_the_calls_for_advice() -> None:
         check(composed(*words, "method.notes_every=0", "reflection=gpt_oss_120b"))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("policy", "off", "gain"), [("adaevolve", "method.paradigms=0", 0.2), ("shinka", "method.notes_every=0", 0.4)]
 )

@@ -440,7 +440,7 @@ def test_a_run_that_breaks_down_ends_as_if_it_had_not_and_a_replay_too(tmp_path:
     whole = run(tmp_path / "whole", *overrides)
     assert whole.outcome == COMPLETED
     assert len([one for one in whole.records("candidates") if one["kind"] == "rubric"]) > 2
-    for calls in range(5, len(whole.asked), len(whole.asked) // 4):
+    for calls in range(5, len(whole.asked), len(whole.asked) // 2):
         stopped = tmp_path / f"stopped{calls}"
         assert run(stopped, *overrides, breaks_after=calls).outcome.status == "failed"
         again = run(stopped, *overrides)

@@ -123,7 +123,7 @@ def test_the_measured_delay_is_that_between_the_loopholes_onset_and_the_rubric_t
     assert regret == "regret: there is no run of `method=ppo engine.loophole=0` with seed 0."
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("keep", "refused", "harmful"), [("validated", 2, 0), ("newest", 0, 2)])
 def test_harmful_rubrics_that_a_check_refuses_are_counted_though_proposals_take_their_place(
     keep: str, refused: int, harmful: int, tmp_path: Path, study: Any
@@ -155,7 +155,7 @@ def test_loopholes_of_all_kinds_at_once_are_found_one_by_one(tmp_path: Path) -> 
     assert refined.after > fixed.after + 0.2
 
 
-@pytest.mark.nightly  # by day harmful rubrics are refused
+@pytest.mark.nightly
 def test_a_meta_reward_model_without_skill_gains_nothing_and_one_that_harms_loses(fixed: Truth, tmp_path: Path) -> None:
     unskilled = play(tmp_path, "mpo", "engine.meta_skill=0")
     assert len(unskilled.rubrics) == 3  # the first, and those of steps 4 and 8: none follows the last batch

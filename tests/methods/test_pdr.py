@@ -111,9 +111,10 @@ def test_drafts_that_end_in_no_answer_are_refused(drafts: list[int]) -> None:
         pdr(drafts=drafts)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("world", "wins"),
-    [(("engine.improvement=0.6",), True), pytest.param(("engine.misleading=0.6",), False, marks=pytest.mark.nightly)],
+    [(("engine.improvement=0.6",), True), (("engine.misleading=0.6",), False)],
 )
 def test_it_wins_and_loses_with_the_models_skill_at_refining(
     tmp_path: Path, world: tuple[str, ...], wins: bool

@@ -215,11 +215,12 @@ WORLD = (
 """A loophole of the rubric pays more than the policy can earn otherwise; the gold judge knows it."""
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("meta", "wins"),
     [
         (("engine.meta_skill=1",), True),
-        pytest.param(("engine.meta_skill=0", "engine.meta_harm=1"), False, marks=pytest.mark.nightly),
+        (("engine.meta_skill=0", "engine.meta_harm=1"), False),
     ],
 )
 def test_it_wins_and_loses_with_what_is_written(tmp_path: Path, meta: Sequence[str], wins: bool) -> None:

@@ -187,10 +187,15 @@ def test_empty_answers_are_said_before_the_run(tmp_path: Path) -> None:
     assert make_method("sft", data=str(write_chats(tmp_path / "b"))).warnings(None) == []
 
 
-def test_bad_data_cost_one_line_and_no_run(tmp_path: Path) -> None:
+def test_bad_data_are_named_by_their_line(tmp_path: Path) -> None:
     (tmp_path / "chats.jsonl").write_text('{"messages": [{"role": "user", "content": "Why?"}]}\n')
     with pytest.raises(DataError, match=r"chats.jsonl, line 1: expected an answer of the assistant, got none$"):
         make_method("sft", data=str(tmp_path / "chats.jsonl")).check(None, [])
+
+
+@pytest.mark.nightly
+def test_bad_data_cost_one_line_of_the_program_and_no_run(tmp_path: Path) -> None:
+    (tmp_path / "chats.jsonl").write_text('{"messages": [{"role": "user", "content": "Why?"}]}\n')
     wanted = ("method=sft", "task=sudoku", "engine=transformers", "hydra.run.dir=run")
     refused = evorun_here(*wanted, "method.data=chats.jsonl", cwd=tmp_path)
     assert refused.returncode != 0

@@ -57,8 +57,7 @@ ANSWERS_ONCE = ("zero_shot", "few_shot")
 SPENDING = ("self_consistency", "best_of_n", "feedback_descent", "duel_evolve")
 
 
-@pytest.mark.sample(4)
-@pytest.mark.parametrize("calls", [300, 600])
+@pytest.mark.parametrize("calls", [300, pytest.param(600, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("method", SPENDING)
 def test_every_method_that_can_spend_a_budget_does(method: str, calls: int, tmp_path: Path) -> None:
     run = simulated_run(
@@ -77,6 +76,7 @@ def test_the_study_has_no_other_methods_but_those_whose_header_says_so() -> None
     assert set(methods.split(",")) == {*ANSWERS_ONCE, *SPENDING, "gepa"}
 
 
+@pytest.mark.nightly
 async def test_it_wins_where_right_responses_help_to_write_others_and_a_noisy_judge_finds_them() -> None:
     evolved = await share_right("duel_evolve")
     assert evolved > await share_right("best_of_n") + 0.05
@@ -89,6 +89,7 @@ REAL_ENOUGH = yaml_values("experiment", "duel_evolve/simulated_study")["engine"]
 DRY_RUN = yaml_values("engine", "simulated")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("model", "is_above"), [({**DRY_RUN, **REAL_ENOUGH}, True), (DRY_RUN, False)])
 async def test_a_vote_is_above_one_response_on_the_studys_model_and_below_it_on_the_dry_runs(
     model: dict[str, Any], is_above: bool
@@ -98,18 +99,19 @@ async def test_a_vote_is_above_one_response_on_the_studys_model_and_below_it_on_
     assert (await share_right("self_consistency", **skill) > one_response) is is_above
 
 
-@pytest.mark.nightly  # by day it wins on one model and loses on another
+@pytest.mark.nightly
 async def test_best_of_n_is_level_with_it_on_the_studys_model() -> None:
     skill = {key: value for key, value in {**DRY_RUN, **REAL_ENOUGH}.items() if key in vars(PLAIN)}
     assert abs(await share_right("duel_evolve", **skill) - await share_right("best_of_n", **skill)) < 0.1
 
 
-@pytest.mark.nightly  # by day it loses to misled parents
+@pytest.mark.nightly
 async def test_it_loses_to_a_vote_where_the_judges_errors_persist_and_mistakes_differ() -> None:
     judge = {"judge_persistence": 0.9, "typical_mistake": 0.0}
     assert await share_right("duel_evolve", **judge) < await share_right("self_consistency", **judge) - 0.2
 
 
+@pytest.mark.nightly
 async def test_it_loses_to_responses_drawn_apart_where_wrong_parents_mislead() -> None:
     misled = {"skill": 0.15, "misleading": 0.5, "judge_skill": 0.65}
     apart = await share_right("best_of_n", **misled)

@@ -33,6 +33,7 @@ def stopped(run: Run) -> list[bool]:
     return [bool(step["correct"]) for step in last.values() if step["extra"]["best_probability"] >= 0.95]
 
 
+@pytest.mark.nightly
 def test_a_noisy_judge_saves_calls_at_equal_accuracy(tmp_path: Path) -> None:
     early, whole = play(tmp_path, "0.95"), play(tmp_path, "null")
     calls = [run.json("results.json")["cost"]["total"]["calls"] for run in (early, whole)]
@@ -43,6 +44,7 @@ def test_a_noisy_judge_saves_calls_at_equal_accuracy(tmp_path: Path) -> None:
     assert sum(right) / len(right) >= 0.95
 
 
+@pytest.mark.nightly
 def test_a_judge_that_repeats_its_errors_is_sure_of_wrong_answers(tmp_path: Path) -> None:
     """The guarantee is the posterior's, and its errors are independent."""
     right = stopped(play(tmp_path, "0.95", "engine.judge_persistence=1"))

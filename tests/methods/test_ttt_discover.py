@@ -244,15 +244,12 @@ def test_a_budget_takes_whole_steps_and_one_without_room_for_a_step_is_refused()
 ARMS = {"ttt_discover": WORDS[2:6], "best_of_n": ("method=best_of_n", "method.choose=oracle", "method.samples=32")}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("world", "wins"),
     [
         (("engine.training_gain=0.5", "engine.training_speed=0.5"), True),
-        pytest.param(
-            ("engine.improvement=0", "engine.training_gain=-0.3", "engine.training_speed=0.5"),
-            False,
-            marks=pytest.mark.nightly,
-        ),
+        (("engine.improvement=0", "engine.training_gain=-0.3", "engine.training_speed=0.5"), False),
     ],
 )
 def test_it_wins_and_loses_with_what_training_and_states_are_worth(

@@ -132,9 +132,10 @@ def test_a_simulated_judge_rates_as_it_judges_and_errs_by_smaller_margins() -> N
     assert np.mean(margins[True]) > np.mean(margins[False]) + 0.5
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("skill", "judge_skill", "wins"),
-    [(0.35, 0.9, True), pytest.param(0.6, 0.4, False, marks=pytest.mark.nightly)],
+    [(0.35, 0.9, True), (0.6, 0.4, False)],
     ids=["good judge", "bad judge"],
 )
 def test_it_wins_and_loses_with_the_judges_skill(tmp_path: Path, skill: float, judge_skill: float, wins: bool) -> None:

@@ -26,7 +26,7 @@ def find_right(budget: int, noise: float, seed: int, *, pair_at_random: bool = F
     return bool(right[table.mean.argmax()])
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("noise", "figures"), [(1.5, (0.58, 0.87, 0.93)), (3.0, (0.41, 0.59, 0.68))], ids=["little", "much"]
 )
