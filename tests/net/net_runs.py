@@ -75,7 +75,7 @@ _OPTIONS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 _PAIRS = [(method, task) for method in _METHODS for task in _TASKS]
 
 _BY_DAY = {
-    **{"zero_shot": "livecodebench", "few_shot": "math500", "self_consistency": "aime", "v1_infer": "mathbench"},
+    **{"zero_shot": "livecodebench", "few_shot": "arithmetic", "self_consistency": "aime", "v1_infer": "mathbench"},
     **{"deepconf": "sudoku", "ab_mcts": "graph_coloring", "rsa": "tsp", "pdr": "arithmetic"},
     **{"squeeze_evolve": "mathbench", "best_of_n": "mathbench", "feedback_descent": "arithmetic", "ace": "aime"},
     **{"gepa": "aime", "lyria": "sudoku", "duel_evolve": "graph_coloring"},

@@ -7,8 +7,8 @@ difference is meant, rewrite them and read the difference in version control, wi
 
     EVORUN_REWRITE_NET=1 pytest tests/net -p no:xdist
 
-Of the pairs of a method and a task `make test` runs a few, which have each of them; `make test-all` and the command
-above run all.
+Of the pairs of a method and a task `make test` runs one for each method, on nearly all tasks; `make test-all` and the
+command above run all.
 
 LiveCodeBench's simulated programs hold compressed tables and show Python's own errors: their digests belong to zlib and
 CPython 3.11 as the project's continuous integration has them.
