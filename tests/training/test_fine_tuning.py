@@ -235,7 +235,7 @@ def test_the_size_of_a_pass_changes_nothing_but_rounding(
 
 
 def test_steps_after_a_checkpoint_are_those_of_a_trainer_that_was_not_stopped(model: Path, tmp_path: Path) -> None:
-    how: dict[str, Any] = {"batch": 2, "epochs": 2.0, "micro_batch": 1, "dropout": 0.3, "schedule": "cosine"}
+    how: dict[str, Any] = {"batch": 2, "epochs": 2.0, "micro_batch": 2, "dropout": 0.3, "schedule": "cosine"}
     saved, at_once, resumed = tmp_path / "saved", tmp_path / "at_once", tmp_path / "resumed"
     whole = Tuned(model, tmp_path / "a", **how).obey(*steps(1, 6), Evaluate(), Export(str(at_once), "base"))
     Tuned(model, tmp_path / "b", **how).obey(*steps(1, 4), Evaluate(), Save(str(saved)), *steps(5, 5))

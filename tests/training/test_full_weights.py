@@ -72,7 +72,7 @@ def assert_gradients(found: dict[str, torch.Tensor], expected: Iterator[tuple[st
         assert float((mine - weight.grad).norm()) <= 1e-4 * float(weight.grad.norm()), name
 
 
-@pytest.mark.parametrize("reference", ["device", "cpu"])
+@pytest.mark.parametrize("reference", [pytest.param("device", marks=pytest.mark.nightly), "cpu"])
 def test_a_step_of_grpo_on_all_weights_is_that_of_plain_torch(reference: str, base: Path, tmp_path: Path) -> None:
     model, _ = moved()
     frozen, _ = steps.tiny()

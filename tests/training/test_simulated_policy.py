@@ -61,8 +61,8 @@ def test_training_raises_the_score_on_problems_that_were_not_trained_on(task: tu
     assert run.json("manifest.json")["simulated"] is True
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("control", ["engine.training_gain=0", "model=random"])
+@pytest.mark.nightly  # updates of a gain are tested below
 def test_the_controls_learn_nothing(control: str, tmp_path: Path) -> None:
     run = train(tmp_path / "run", "task=arithmetic", "task.test_problems=30", *LONG, control)
     rates = pass_rates(run.path)

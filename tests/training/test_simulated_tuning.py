@@ -236,7 +236,8 @@ LAFT = (
 )
 
 
-@pytest.mark.parametrize(("teacher", "better"), [("0.9", True), pytest.param("0.02", False, marks=pytest.mark.nightly)])
+@pytest.mark.nightly  # test_stages.py makes students of stages, the tests above tune one
+@pytest.mark.parametrize(("teacher", "better"), [("0.9", True), ("0.02", False)])
 def test_a_student_becomes_better_or_worse_with_its_teacher(tmp_path: Path, teacher: str, better: bool) -> None:
     words = (*LAFT, "teacher_engine=simulated", f"teacher_engine.skill={teacher}", f"run.stages={tmp_path}/stages")
     config = check(composed("method=zero_shot", *words))
