@@ -307,7 +307,7 @@ def _describe_tokens(made: Plan) -> str:
         ),
     }
     parts = [
-        f"{name}: {' or '.join(dict.fromkeys(words[getattr(role, field)] for role in roles))}"
+        f"{name}: {'; others '.join(dict.fromkeys(words[getattr(role, field)] for role in roles))}"
         for name, (field, words) in by.items()
     ]
     expected = "; expected: as long as in earlier runs" if _name_expected(made) else ""

@@ -37,12 +37,16 @@ class GoldGrader:
         return [-math.inf if value is None else score.utility(value) for score, value in values]
 
 
+Rows = Sequence[Row | tuple[Problem, str | None] | tuple[Problem, str | None, Any]]
+"""Rows, or tuples of their parts."""
+
+
 def load_rows(
     task: TextTask,
-    rows: Sequence[Row | tuple[Problem, str | None]],
+    rows: Rows,
     *,
-    validation: Sequence[Row | tuple[Problem, str | None]] = (),
-    training: Sequence[Row | tuple[Problem, str | None]] = (),
+    validation: Rows = (),
+    training: Rows = (),
     source: Literal["own", "generated", "benchmark"] = "own",
     provenance: Provenance | None = None,
     grader: Grader | None = None,

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from comparison_fixture import write_method
 
 from evorun.reports import html, text
 from evorun.reports.comparison import compare
@@ -87,6 +88,20 @@ def test_a_judges_agreement_over_several_runs_has_an_interval_over_problems(tmp_
     write_json(runs[1] / AGGREGATES, stored)
     (row,) = compare([runs[0], noted(runs[1])]).rows
     assert row.get_metric("judge_agreement") == Metric(pytest.approx(expected.value), None, expected.n)
+
+
+def test_arms_that_decide_other_shares_of_their_duels_are_told_not_to_compare_judges(tmp_path: Path) -> None:
+    runs = [write_method(tmp_path / method, [True, False], method=method) for method in ("both_orders", "one_order")]
+
+    def note(*decisive: float) -> str:
+        comparison = compare(runs)
+        for row, share in zip(comparison.rows, decisive, strict=True):
+            row.metrics["judge_agreement"] = Metric(0.7, None, 50)
+            row.metrics["decisive_rate"] = Metric(share, None, 90)
+        return search_note(comparison)
+
+    assert "(both_orders 29.0 %, one_order 75.0 %)" in note(0.29, 0.75)
+    assert "method.orders" not in note(0.29, 0.31)
 
 
 def test_choice_and_auc_of_arms_have_n_interval_and_a_comparison_on_shared_problems(tmp_path: Path) -> None:

@@ -9,6 +9,9 @@ from evorun.reports.comparison.names import TASK
 from evorun.reports.comparison.rows import AGREEMENT, AUC, CHOICE, POOLED, Row
 from evorun.reports.comparison.runs import ANSWERED
 
+OTHER_DUELS = 0.1
+"""Difference in the share of decisive duels above which arms are judged by duels of another kind."""
+
 
 def search_note(comparison: ComparedRuns) -> str:
     """Explain the columns of the search and the judge."""
@@ -31,6 +34,7 @@ def search_note(comparison: ComparedRuns) -> str:
         known = any(row.get_metric(name).ci95 for row in comparison.rows for name in POOLED)
         drawn = "Their intervals draw problems again, each with all its runs."
         sentences.append(drawn if known else "With small numbers of these, they say little.")
+    sentences += filter(None, [_warn_of_decisive_shares(comparison.rows)])
     sentences += filter(None, (_compare_on_shared_problems(comparison.rows, name) for name in (CHOICE, AUC)))
     if any(row.planned is not None and row.generation < row.planned for row in comparison.rows):
         reached = f"{comparison.step.capitalize()} reached: N of M where the settings plan M"
@@ -38,6 +42,19 @@ def search_note(comparison: ComparedRuns) -> str:
     if any(row.crossovers is not None for row in comparison.rows):
         sentences.insert(0, "Crossovers per run: system prompts made by crossover, the mean over an arm's runs.")
     return " ".join(sentences)
+
+
+def _warn_of_decisive_shares(rows: Sequence[Row]) -> str:
+    """Say that arms call other shares of their duels decisive, where they do; else empty."""
+    judged = [row for row in rows if row.get_metric(AGREEMENT).n and row.get_metric("decisive_rate").value is not None]
+    shares = {row.name: row.get_metric("decisive_rate").value or 0.0 for row in judged}
+    if not shares or max(shares.values()) - min(shares.values()) < OTHER_DUELS:
+        return ""
+    named = ", ".join(f"{name} {text.percent(share)}" for name, share in shares.items())
+    return (
+        f"Decisive are other shares of the duels in each arm ({named}): with both orders (method.orders=2) only those "
+        "that one candidate wins in both, which are the easier ones. So their judge agreement does not compare judges."
+    )
 
 
 def _compare_on_shared_problems(rows: Sequence[Row], name: str) -> str:
