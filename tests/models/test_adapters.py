@@ -219,6 +219,7 @@ class TestTransformersEngine:
             await make_config("engine", "transformers").open(ModelConfig(**EMBEDDED, adapter=str(tmp_path / "a")))
         assert "\n" not in str(caught.value)
 
+    @pytest.mark.nightly
     async def test_without_peft_one_line_says_how_to_get_it(
         self, adapter_of_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -164,7 +164,13 @@ GREEDY = {
 }
 
 
-@pytest.mark.parametrize("template", GREEDY.values(), ids=GREEDY.keys())
+NIGHTLY = ("addition", "lists", "shared")  # held back as the others are, and slow
+
+
+@pytest.mark.parametrize(
+    "template",
+    [pytest.param(text, id=name, marks=[pytest.mark.nightly] * (name in NIGHTLY)) for name, text in GREEDY.items()],
+)
 @pytest.mark.timeout(600)
 def test_a_chat_template_does_not_fill_the_memory(folder: Path, template: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_templates, "MAX_MEMORY", 2**28)

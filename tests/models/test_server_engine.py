@@ -431,7 +431,9 @@ async def test_a_passing_fault_is_retried(fault: hostile.Fault) -> None:
     assert len(server.seen) == 2
 
 
-@pytest.mark.parametrize("fault", [hostile.hang, hostile.drip], ids=["hang", "drip"])
+@pytest.mark.parametrize(
+    "fault", [pytest.param(hostile.hang, marks=pytest.mark.nightly), hostile.drip], ids=["hang", "drip"]
+)
 async def test_no_complete_answer_in_time_is_retried_and_its_connection_closed(fault: hostile.Fault) -> None:
     async with ChatServer(faults=deque([fault])) as server, opened(server, timeout=2) as engine:
         reply = await engine.complete(REQUEST)
@@ -474,6 +476,7 @@ async def test_half_a_surrogate_pair_becomes_a_question_mark(said: str, text: st
     assert msgspec.json.decode(msgspec.json.encode(reply))["completions"][0]["text"] == text
 
 
+@pytest.mark.nightly
 async def test_many_calls_through_many_faults() -> None:
     faults = deque(fault for kind in list(PASSING.values())[:-1] * 3 for fault in (kind, None, None))
     async with ChatServer(faults=faults) as server, opened(server, max_retries=20, concurrency=16) as engine:
@@ -565,6 +568,7 @@ async def test_redirects_are_not_followed_so_that_the_key_stays(code: int, monke
 # --- Retry-After ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 async def test_retry_after_date_is_relative_to_the_servers_own_clock() -> None:
     dates = {"Date": "Sat, 01 Jan 2000 00:00:00 GMT", "Retry_After": "Sat, 01 Jan 2000 00:00:01 GMT"}
     async with ChatServer(faults=deque([hostile.status(503, **dates)])) as server, opened(server) as engine:
@@ -707,6 +711,7 @@ async def kill_during(call: asyncio.Task[Any], process: asyncio.subprocess.Proce
     await process.wait()
 
 
+@pytest.mark.nightly
 async def test_a_server_killed_mid_call_is_reported_as_unreachable() -> None:
     async with server_process() as (process, url), opened(url, timeout=60.0) as engine:
         call = asyncio.create_task(engine.complete(REQUEST))
