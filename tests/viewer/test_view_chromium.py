@@ -26,6 +26,8 @@ from run_fixture import HOSTILE, RunSpec, write_run
 pytestmark = MARKS
 
 SEEDS = 8
+SOONER = "const later = setTimeout; window.setTimeout = (what, ms, ...rest) => later(what, ms / 10, ...rest)"
+"""Has the page look for changes ten times as often."""
 PIPES: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
@@ -79,11 +81,13 @@ def digest(folder: Path) -> dict[str, tuple[int, int]]:
 def _page(chromium: Any, served: str) -> Iterator[Any]:
     for log in ("browser", "performance"):
         chromium.get_log(log)
+    added = chromium.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": SOONER})
     chromium.get("about:blank")  # an address that differs in its end alone would not be loaded again
     chromium.get(served)
     wait(chromium, "return document.querySelectorAll('#runs tr[data-id]').length > 0")
     yield chromium
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    chromium.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
 
 
 def wait(page: Any, condition: str, *arguments: Any) -> Any:
@@ -149,7 +153,7 @@ def test_filter_sort_and_group_by_any_key(page: Any, folder: Path) -> None:
     assert "method.name" in texts(page, "#runs thead th button")
 
 
-def test_the_keyboard_does_it_all(page: Any, served: str) -> None:
+def test_the_keyboard_chooses_and_ticks(page: Any) -> None:
     press(page, "j", Keys.ARROW_DOWN, "j", "k")
     assert chosen(page) == "seed=1"
     press(page, "c")
@@ -159,7 +163,20 @@ def test_the_keyboard_does_it_all(page: Any, served: str) -> None:
     press(page, " ", "j", "j", " ", "k", " ", " ")
     assert texts(page, "#runs tr:has(input:checked) .name") == ["seed=1", "seed=3"]
     assert texts(page, "#compare") == ["Compare 2"]
-    press(page, "c")
+
+
+@pytest.mark.nightly
+def test_a_hostile_runs_own_page_runs_nothing(page: Any, served: str) -> None:
+    press(page, Keys.HOME)
+    click(page, "css selector", "#panel h2 a")
+    wait(page, "return document.querySelectorAll('#candidate-rows tr').length > 0")
+    assert page.execute_script("return window.pwned") is None
+    assert_asks_only(page, served)
+
+
+@pytest.mark.nightly
+def test_the_keyboard_opens_what_is_chosen_and_comes_back(page: Any, served: str) -> None:
+    press(page, "j", "j", " ", "j", "j", " ", "k", "c")
     wait(page, "return document.title.startsWith('Comparison of 2 runs')")
     links = {link.get_attribute("href") for link in page.find_elements("css selector", "td a")}
     page.back()
@@ -184,9 +201,11 @@ def test_hostile_texts_run_nothing_and_ask_for_nothing(page: Any, served: str) -
     shown = page.execute_script("return document.body.innerText")
     for text in (HOSTILE[0], HOSTILE[2], HOSTILE[3]):
         assert text in shown
-    click(page, "css selector", "#panel h2 a")
-    wait(page, "return document.querySelectorAll('#candidate-rows tr').length > 0")
     assert page.execute_script("return window.pwned") is None
+    assert_asks_only(page, served)
+
+
+def assert_asks_only(page: Any, served: str) -> None:
     assert page.get_log("browser") == []
     events = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
     asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
@@ -209,6 +228,7 @@ def test_a_run_appears_goes_on_and_ends(page: Any, folder: Path) -> None:
     wait(page, "return document.querySelectorAll('#runs tr[data-id]').length === 0")
 
 
+@pytest.mark.nightly
 def test_jobs_of_two_sweeps_and_what_was_made_of_runs_have_their_names(page: Any, folder: Path) -> None:
     other, run = folder / "other" / "sweep", folder / "sweep" / "seed_0"
     shutil.copytree(run, other / "seed_0")
@@ -229,6 +249,7 @@ def test_jobs_of_two_sweeps_and_what_was_made_of_runs_have_their_names(page: Any
     wait(page, "return document.querySelectorAll('#runs tr[data-id]').length === 0")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [420, 1400])
 def test_columns_without_room_are_named(page: Any, width: int) -> None:
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
@@ -245,6 +266,7 @@ def test_columns_without_room_are_named(page: Any, width: int) -> None:
         assert not any("calls" in head for head in page.execute_script(heads))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [420, 1400])
 def test_nothing_but_the_table_scrolls_sideways(page: Any, width: int) -> None:
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
