@@ -1,6 +1,7 @@
 """Pages with few figures or none: drawing takes longer than all else."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from fnmatch import fnmatch
 from typing import Any
 
@@ -12,6 +13,7 @@ from warm_process import leave_blank, no_figures
 _SAVE = drawing._save
 Choose = Callable[..., None]
 """Takes the patterns of figures' names."""
+ChooseWithin = Callable[..., AbstractContextManager[None]]
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +46,19 @@ def _save_only(*names: str) -> Callable[..., None]:
 def draw_only(monkeypatch: pytest.MonkeyPatch) -> Choose:
     """Return what leaves all figures blank but those of some names, such as `accuracy-*`; all of them without names."""
     return lambda *names: monkeypatch.setattr(drawing, "_save", _save_only(*names))
+
+
+@pytest.fixture(scope="session")
+def drawing_only() -> ChooseWithin:
+    """Return what does the same within a `with`, for pages that the tests of a file share."""
+
+    @contextmanager
+    def choose(*names: str) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(drawing, "_save", _save_only(*names))
+            yield
+
+    return choose
 
 
 @pytest.fixture

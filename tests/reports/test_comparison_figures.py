@@ -67,7 +67,7 @@ def _run(folder: Path, method: str, seed: int, right: Sequence[bool], **more: An
 
 
 @pytest.fixture(name="sweep", scope="module")
-def _sweep(tmp_path_factory: pytest.TempPathFactory) -> Figures:
+def _sweep(tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[..., Any]) -> Figures:
     """Six methods, three seeds each; the last method has one step, all runs are of unequal length and merit."""
     folder = tmp_path_factory.mktemp("sweep")
     runs = [
@@ -76,7 +76,8 @@ def _sweep(tmp_path_factory: pytest.TempPathFactory) -> Figures:
         for seed in range(3)
     ]
     runs.append(_run(folder, "lyria", 0, [i == 0 for i in range(12)], steps=4, **RANDOM))
-    return make_figures(compare(runs))
+    with drawing_only("accuracy-*", "final-*"):
+        return make_figures(compare(runs))
 
 
 def _figures(figures: Figures) -> dict[str, Svg]:
@@ -150,25 +151,23 @@ def test_a_floor_is_one_level_where_it_ended_with_its_name_beside_it(sweep: Figu
 def test_names_stand_beside_the_lines_each_once_and_on_a_line_of_its_own(
     tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:
-    draw_only("accuracy-*")
+    draw_only("accuracy-calls")
     runs = [
         _run(tmp_path, f"m{i:02}", seed, [j < 6 + i % 4 for j in range(20)], steps=3)
         for i in range(9)
         for seed in range(2)
     ]
     runs += [_run(tmp_path, f"m0{i}", 0, [j < i for j in range(20)], steps=3, **RANDOM) for i in (1, 2)]
-    for svg in (
-        figure for name, figure in _figures(make_figures(compare(runs))).items() if name.startswith("accuracy-")
-    ):
-        texts = {t.text: (float(t.get("x", 0)), float(t.get("y", 0))) for t in svg.root.iter(f"{SVG}text")}
-        heights = sorted(texts[f"m{i:02}"][1] for i in range(9))
-        assert min(np.diff(heights)) > 8.5  # points: the size of the letters
-        clip = next(svg.root.iter(f"{SVG}clipPath"))[0].attrib
-        assert {texts[f"m{i:02}"][0] for i in range(9)} == {texts["m00"][0]}
-        assert texts["m00"][0] > float(clip["x"]) + float(clip["width"])
-        floors = [text for text in texts if re.fullmatch(r"(.*, )?random baselines?", text or "")]
-        assert floors == ["random baselines"]  # a name for both
-        assert not svg.find(".*-seed-.*")  # of so many, thin lines would only cover each other
+    svg = _figures(make_figures(compare(runs)))["accuracy-calls"]
+    texts = {t.text: (float(t.get("x", 0)), float(t.get("y", 0))) for t in svg.root.iter(f"{SVG}text")}
+    heights = sorted(texts[f"m{i:02}"][1] for i in range(9))
+    assert min(np.diff(heights)) > 8.5  # points: the size of the letters
+    clip = next(svg.root.iter(f"{SVG}clipPath"))[0].attrib
+    assert {texts[f"m{i:02}"][0] for i in range(9)} == {texts["m00"][0]}
+    assert texts["m00"][0] > float(clip["x"]) + float(clip["width"])
+    floors = [text for text in texts if re.fullmatch(r"(.*, )?random baselines?", text or "")]
+    assert floors == ["random baselines"]  # a name for both
+    assert not svg.find(".*-seed-.*")  # of so many, thin lines would only cover each other
 
 
 def test_the_band_is_students_interval_over_the_seeds(sweep: Figures) -> None:
@@ -243,7 +242,10 @@ def test_a_method_that_asks_once_does_not_squeeze_the_curves_of_others(
     assert np.diff(places) == pytest.approx(np.diff(places).mean(), rel=0.01)  # a linear axis
 
 
-def test_figures_of_simulated_runs_say_so_and_a_papers_score_has_its_own(tmp_path: Path) -> None:
+def test_figures_of_simulated_runs_say_so_and_a_papers_score_has_its_own(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("final-*", "accuracy-step")
     rows = [{"method": "gepa", "metrics": {"length": 3.0}}]
     declared = [{"name": name, "low": 0, "high": 5} for name in ("style", "length", "spread")]
     scores = {name: [float(rank), 2.0, 3.0 - rank] for rank, name in enumerate(("style", "length", "spread"))}
@@ -255,7 +257,9 @@ def test_figures_of_simulated_runs_say_so_and_a_papers_score_has_its_own(tmp_pat
     ]  # fmt: skip
     comparison = compare(runs)
     figures = _figures(make_figures(comparison))
-    assert [name for name, svg in figures.items() if "simulated" not in svg.text.split()] == []
+    drawn = {name: svg for name, svg in figures.items() if svg.text}
+    assert {"accuracy-step", "final-style"} < set(drawn)
+    assert [name for name, svg in drawn.items() if "simulated" not in svg.text.split()] == []
     assert [name for name in figures if name.startswith("final-")] == ["final-accuracy", "final-style", "final-length"]
     assert [name for name, svg in figures.items() if "diamonds" in svg.text] == ["final-length"]
     said = (
@@ -332,6 +336,7 @@ def test_a_mean_has_no_band_of_two_seeds_nor_of_the_whole_range() -> None:
     assert bands(0.5, 0.5) == [None]
 
 
+@pytest.mark.nightly
 def test_more_methods_than_colours_are_all_drawn_and_told_apart(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     draw_only("accuracy-step")
     runs = [_run(tmp_path, f"m{i:02}", 0, [j < i for j in range(20)], steps=3) for i in range(19)]

@@ -40,6 +40,7 @@ def _whole(tmp_path: Path) -> ComparedRuns:
     return _write(tmp_path / "whole")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("stratum", STRATA)
 def test_a_pair_by_stratum_is_that_of_runs_on_its_problems_alone(
     whole: ComparedRuns, tmp_path: Path, stratum: str
@@ -110,6 +111,7 @@ def test_a_terminal_says_where_the_differences_by_stratum_are(whole: ComparedRun
     assert "Differences by stratum, which are exploratory: on the page below, and as strata_pairs.csv" in printed
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("without_figures")
 def test_a_single_stratum_has_no_differences_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison_fixture, "STRATA", ("all",))

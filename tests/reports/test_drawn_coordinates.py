@@ -67,10 +67,18 @@ LABELS = {
 }
 
 
-@pytest.fixture(name="of_one", scope="module", params=[False, True], ids=["searched", "trained"])
-def _of_one(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, bool]:
+@pytest.fixture(
+    name="of_one",
+    scope="module",
+    params=[pytest.param(False, marks=pytest.mark.nightly), True],
+    ids=["searched", "trained"],
+)
+def _of_one(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[..., Any]
+) -> tuple[Path, str, bool]:
     run = write_method(tmp_path_factory.mktemp("one") / "run", RIGHT, steps=4, calls={"generate": 50, "judge": 3})
-    return run, render_report(train(run) if request.param else run), request.param
+    with drawing_only("accuracy-*"):
+        return run, render_report(train(run) if request.param else run), request.param
 
 
 @pytest.mark.parametrize("unit", ["step", "calls", "tokens"])
@@ -81,8 +89,14 @@ def test_a_runs_curves_stand_at_the_costs_that_their_axis_names(of_one: tuple[Pa
     assert has(panel, scores_along(run, unit, of_run=trained))
 
 
-@pytest.fixture(name="of_two", scope="module", params=["neither", "both", "one"])
-def _of_two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], str, str]:
+@pytest.fixture(
+    name="of_two",
+    scope="module",
+    params=[*(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("neither", "both")), "one"],
+)
+def _of_two(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[..., Any]
+) -> tuple[list[Path], str, str]:
     """Two runs, of which neither, both or one has trained, and their comparison."""
     folder = tmp_path_factory.mktemp("two")
     runs = [
@@ -91,7 +105,8 @@ def _of_two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     ]
     for run in runs[: {"neither": 0, "both": 2, "one": 1}[request.param]]:
         train(run)
-    return runs, write_comparison(compare(runs), folder / "comparison.html").read_text(), request.param
+    with drawing_only("accuracy-*"):
+        return runs, write_comparison(compare(runs), folder / "comparison.html").read_text(), request.param
 
 
 @pytest.mark.parametrize("unit", ["step", "calls", "tokens"])
@@ -150,9 +165,10 @@ def test_figures_of_a_search_are_its_strata_duels_and_posteriors(
 
 
 @pytest.fixture(name="evolved", scope="module")
-def _evolved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def _evolved(tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[..., Any]) -> tuple[Path, str]:
     run = write_evolution(tmp_path_factory.mktemp("espl") / "run")
-    return run, render_report(run)
+    with drawing_only("ratings", "reward-by-prompt", "rating-score", "tree", "training"):
+        return run, render_report(run)
 
 
 def test_figures_of_prompts_are_their_ratings_rewards_and_test_scores(evolved: tuple[Path, str]) -> None:

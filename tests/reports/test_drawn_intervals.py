@@ -53,9 +53,10 @@ def write_artifact(run: Path, name: str, records: list[dict[str, Any]]) -> None:
 
 
 @pytest.fixture(name="of_one", scope="module")
-def _of_one(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def _of_one(tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[..., Any]) -> tuple[Path, str]:
     run = write_method(tmp_path_factory.mktemp("one") / "run", RIGHT, steps=4, calls={"generate": 50})
-    return run, render_report(run)
+    with drawing_only("accuracy-*"):
+        return run, render_report(run)
 
 
 def test_bands_of_strata_are_wilsons_intervals_of_their_own_problems(of_one: tuple[Path, str]) -> None:
@@ -123,7 +124,7 @@ def test_bars_of_the_judge_draw_problems_again(tmp_path: Path, draw_only: Callab
 
 
 @pytest.fixture(name="seeded", scope="module")
-def _seeded(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[list[Path]], str]:
+def _seeded(tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[..., Any]) -> tuple[list[list[Path]], str]:
     """Two methods of three seeds each, of which the second has one step; and a floor."""
     folder = tmp_path_factory.mktemp("seeded")
     rights = [[i < 9 - 2 * rank - seed for i in range(12)] for rank in (0, 1) for seed in range(3)]
@@ -137,7 +138,8 @@ def _seeded(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[list[Path]],
         for seed in range(3)
     ]  # fmt: skip
     floor = write_method(folder / "floor", [i < 2 for i in range(12)], method="gepa", steps=4, **RANDOM)
-    page = write_comparison(compare([*runs, floor]), folder / "comparison.html").read_text()
+    with drawing_only("accuracy-*", "final-*"):
+        page = write_comparison(compare([*runs, floor]), folder / "comparison.html").read_text()
     return [runs[:3], runs[3:], [floor]], page
 
 
@@ -204,6 +206,7 @@ def test_final_scores_have_their_intervals_their_runs_and_the_papers_figure(
     assert [x for line in panel.lines if len(line) == 1 for x, _ in line] == [pytest.approx(0.9, abs=2e-3)]
 
 
+@pytest.mark.nightly
 def test_seeds_that_agree_have_a_bar_beside_the_others(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     """Without one they would look certain."""
     draw_only("final-*", "front-*")
@@ -278,7 +281,7 @@ def write_method_results(run: Path) -> None:
 
 
 @pytest.fixture(name="evolved", scope="module")
-def _evolved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def _evolved(tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[..., Any]) -> tuple[Path, str]:
     run = write_evolution(tmp_path_factory.mktemp("espl") / "run")
     cells = [
         {"step": step, "candidate": who, "score": score, "n": 64, "low": score - 0.1, "high": score + 0.07}
@@ -288,7 +291,8 @@ def _evolved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     effects = [{"principle": f"p{i}", "effect": at, "low": at - 0.05, "high": at + 0.02, "n": 64} for i, at in
                enumerate((0.1, -0.2, 0.03))]  # fmt: skip
     write_artifact(run, "delete_one.json", effects)
-    return run, render_report(run)
+    with drawing_only("ratings", "rating-score", "transplant", "principles", "tree"):
+        return run, render_report(run)
 
 
 def test_bands_of_ratings_and_bars_of_test_scores_are_those_of_the_records(evolved: tuple[Path, str]) -> None:
@@ -335,6 +339,7 @@ def near(one: tuple[float, float], other: tuple[float, float]) -> bool:
     return one == pytest.approx(other, rel=1e-3, abs=1e-2)
 
 
+@pytest.mark.nightly
 def test_figures_of_rubrics_have_their_refinements_thresholds_signs_and_strictness(
     tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:
@@ -376,7 +381,7 @@ def test_figures_of_rubrics_have_their_refinements_thresholds_signs_and_strictne
         assert bar == pytest.approx((step, bca.low, step, bca.high), abs=5e-3)
 
 
-@pytest.mark.parametrize(("recovers", "until"), [(False, 30), (True, 25)])
+@pytest.mark.parametrize(("recovers", "until"), [pytest.param(False, 30, marks=pytest.mark.nightly), (True, 25)])
 def test_the_span_is_shaded_in_which_reward_and_gold_part(
     tmp_path: Path, recovers: bool, until: int, draw_only: Callable[..., None]
 ) -> None:
@@ -400,6 +405,7 @@ def test_no_span_is_shaded_where_reward_and_gold_rise_together(tmp_path: Path, d
     assert [width for width in widths if 0 < width < 30] == []
 
 
+@pytest.mark.nightly
 def test_lines_of_a_comparisons_rubrics_are_means_over_keys(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     draw_only("rubric-*")
     runs = [

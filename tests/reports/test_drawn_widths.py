@@ -85,8 +85,10 @@ def _sweep(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [3.25, 5.5])
-def test_a_comparisons_figures_fit_the_width(sweep: list[Path], width: float) -> None:
+def test_a_comparisons_figures_fit_the_width(sweep: list[Path], width: float, draw_only: Callable[..., None]) -> None:
+    draw_only()  # to no file
     with drawings_of_width(width):
         figures = list(make_figures(compare(sweep)))
     assert {"final-accuracy", "accuracy-step", "accuracy-calls", "front-accuracy"} <= {one.name for one in figures}
@@ -94,8 +96,12 @@ def test_a_comparisons_figures_fit_the_width(sweep: list[Path], width: float) ->
     check(figures, width)
 
 
-@pytest.mark.parametrize(("kind", "width"), [("search", 5.5), ("prompts", 3.25), ("rubrics", 3.25)])
-def test_a_runs_figures_fit_the_width(tmp_path: Path, kind: str, width: float) -> None:
+KINDS = [("search", 5.5), *(pytest.param(kind, 3.25, marks=pytest.mark.nightly) for kind in ("prompts", "rubrics"))]
+
+
+@pytest.mark.parametrize(("kind", "width"), KINDS)
+def test_a_runs_figures_fit_the_width(tmp_path: Path, kind: str, width: float, draw_only: Callable[..., None]) -> None:
+    draw_only()
     if kind == "search":
         run = write_run(tmp_path / "run", RunSpec(problems=6, candidates=12, duels=30))
     elif kind == "prompts":

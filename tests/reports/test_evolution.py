@@ -48,8 +48,9 @@ def _run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(name="evolution", scope="module")
-def _evolution(run: Path) -> Evolution:
-    found = load_sections(run, ACCURACY, "training step").evolution
+def _evolution(run: Path, drawing_only: Callable[..., Any]) -> Evolution:
+    with drawing_only():
+        found = load_sections(run, ACCURACY, "training step").evolution
     assert found is not None
     return found
 
@@ -223,7 +224,10 @@ def test_a_page_says_what_a_rollout_was_learned_with_and_never_calls_a_reward_so
     ]
 
 
-def test_a_page_says_that_weights_change_between_steps_where_they_do(tmp_path: Path) -> None:
+def test_a_page_says_that_weights_change_between_steps_where_they_do(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only()
     run = write_evolution(tmp_path / "run", EvolutionSpec(steps=2))
     frozen = render_report(run)
     rollouts = (run / "rollouts.jsonl").read_text()
@@ -316,7 +320,10 @@ def test_a_run_without_such_records_has_none_of_these_sections(tmp_path: Path, d
     assert not any(table.rows for table in load_sections(run, ACCURACY, "step").tables.values())
 
 
-def test_a_tree_has_an_element_for_each_candidate_and_the_table_a_row(run: Path) -> None:
+def test_a_tree_has_an_element_for_each_candidate_and_the_table_a_row(
+    run: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("tree")
     sections = load_sections(run, ACCURACY, "step")
     drawn = sections.plots["tree"]
     assert drawn is not None

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,11 @@ def _run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(name="page", scope="module")
-def _page(chromium: Any, run: Path) -> Any:
+def _page(chromium: Any, run: Path, drawing_only: Callable[..., Any]) -> Any:
     for log in ("browser", "performance"):
         chromium.get_log(log)
-    chromium.get(write_report(run).as_uri())
+    with drawing_only("tree", "ratings"):
+        chromium.get(write_report(run).as_uri())
     ready = "return 'ready' in document.querySelector('#rollouts').dataset"
     WebDriverWait(chromium, 60, poll_frequency=0.01).until(lambda driver: driver.execute_script(ready))
     return chromium
@@ -203,6 +205,7 @@ def test_figures_and_tables_can_be_saved(page: Any) -> None:
     assert {*(f"{name}.svg" for name in figures), *(f"{name}.csv" for name in tables)} <= set(saved)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [400, 1366])
 def test_nothing_but_what_is_meant_to_scrolls_sideways(page: Any, width: int) -> None:
     metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
@@ -258,10 +261,11 @@ def _longest_common(left: list[str], right: list[str]) -> int:
 
 
 @pytest.fixture(name="rubrics", scope="module")
-def _rubrics(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def _rubrics(chromium: Any, tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[..., Any]) -> Any:
     spec = RubricSpec(keys=KEYS, hostile=True, hacked=True)
     run = write_rubric_run(tmp_path_factory.mktemp("mpo") / "run", spec)
-    chromium.get(write_report(run).as_uri())
+    with drawing_only("tree"):
+        chromium.get(write_report(run).as_uri())
     ready = "return 'ready' in document.querySelector('#rollouts').dataset"
     WebDriverWait(chromium, 60, poll_frequency=0.01).until(lambda driver: driver.execute_script(ready))
     return chromium

@@ -43,6 +43,7 @@ def test_an_exported_figure_stands_alone_in_the_colours_of_the_light_page(tmp_pa
     assert (tmp_path / "new" / "folder" / "accuracy-step.pdf").read_bytes().startswith(b"%PDF-")
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("drawn_files")
 def test_a_caption_stands_below_an_exported_figure_line_by_line() -> None:
     plain = _drawing()

@@ -48,6 +48,7 @@ def test_the_length_of_texts_does_not_decide_what_is_in_memory(what: str, tmp_pa
     assert long - short < 10 * LONG  # one record being read, in a few forms; there are 60 texts
 
 
+@pytest.mark.nightly
 def test_a_page_has_the_texts_of_one_problem_in_memory(tmp_path: Path) -> None:
     def beyond_the_result(problems: int) -> int:
         run = write_run(tmp_path / f"{problems}", RunSpec(problems=problems, candidates=30, text_length=4_000))

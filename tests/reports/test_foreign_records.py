@@ -69,7 +69,7 @@ def _no_text(file: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b'"', b'"\xff', 1))
 
 
-@pytest.mark.sample(16)  # files are read by the same functions, attacked here in turn
+@pytest.mark.sample(10)  # files are read by the same functions, attacked here in turn
 @pytest.mark.parametrize("attack", [_pipe, _device, _folder, _endless_line, _deep_unknown_field, _no_text])
 @pytest.mark.parametrize("name", FILES)
 def test_a_report_ends_with_the_files_name(run: Path, name: str, attack: Callable[[Path], None]) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,14 @@ METHODS = (
 
 
 @pytest.fixture(name="hostile_run", scope="module")
-def _hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _hostile_run(tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[..., Any]) -> Path:
     manifest = {"error": "".join(HOSTILE), "status": "failed", "method": HOSTILE[0], "command": list(HOSTILE)}
     spec = RunSpec(problems=8, candidates=16, duels=150, hostile=True, strata=HOSTILE[:4], manifest=manifest)
     run = write_run(tmp_path_factory.mktemp("hostile"), spec)
     candidates = [json.loads(line) for line in (run / "candidates.jsonl").open()]
     (run / "candidates.jsonl").write_text("".join(json.dumps(_noted(i, c)) + "\n" for i, c in enumerate(candidates)))
-    write_report(run)
+    with drawing_only("accuracy-strata", "calibration"):
+        write_report(run)
     return run
 
 
@@ -221,6 +222,7 @@ def test_the_lineage_has_each_candidate_in_its_generation_at_the_height_of_its_p
     assert [end[-2:] for end in ends] == [pytest.approx(boxes[child], abs=0.5)] * len(positions)
 
 
+@pytest.mark.nightly
 def test_arrow_keys_walk_through_the_candidates(page: Any) -> None:
     order = texts(page, "#candidate-rows button")
     click(page, "#candidate-rows tr:nth-child(3) button")
@@ -246,7 +248,8 @@ def test_the_duels_of_a_candidate_are_its_own(page: Any, hostile_run: Path) -> N
     assert _selected(page) == opponents[0]
 
 
-def test_an_answer_of_several_lines_keeps_them(chromium: Any, tmp_path: Path) -> None:
+def test_an_answer_of_several_lines_keeps_them(chromium: Any, tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    draw_only()
     run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=1, generations=0, duels=0))
     program = "def f(n):\n    return n"
     for name in ("candidates", "predictions"):
@@ -258,7 +261,7 @@ def test_an_answer_of_several_lines_keeps_them(chromium: Any, tmp_path: Path) ->
     assert "see the one returned" in texts(chromium, "#problem-outcome-line p")[0]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [420, 1024, 1920])
 def test_nothing_scrolls_sideways_and_no_column_is_a_letter_wide(page: Any, width: int) -> None:
     page.execute_cdp_cmd(
@@ -282,7 +285,10 @@ def test_nothing_scrolls_sideways_and_no_column_is_a_letter_wide(page: Any, widt
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_what_is_believed_of_candidates_has_its_methods_name(chromium: Any, tmp_path: Path) -> None:
+def test_what_is_believed_of_candidates_has_its_methods_name(
+    chromium: Any, tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only()
     run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=4, duels=0))
     records = [json.loads(line) for line in (run / "candidates.jsonl").open()]
     fit, estimated = ({"fitness": 61.5, "mean": 61.5, "sd": None}, {"mean": 3.0, "sd": None})
@@ -296,6 +302,7 @@ def test_what_is_believed_of_candidates_has_its_methods_name(chromium: Any, tmp_
     assert texts(chromium, "#candidate dd")[1] == "3.00"
 
 
+@pytest.mark.nightly
 def test_light_and_dark_follow_the_reader(page: Any) -> None:
     colours = []
     for scheme in ("light", "dark"):
@@ -306,7 +313,10 @@ def test_light_and_dark_follow_the_reader(page: Any) -> None:
     assert colours[0] != colours[1]
 
 
-def test_the_page_works_without_candidates_or_duels(chromium: Any, tmp_path: Path) -> None:
+def test_the_page_works_without_candidates_or_duels(
+    chromium: Any, tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only()
     chromium.get_log("browser")
     spec = RunSpec(problems=0, finished=False, manifest={"status": "interrupted"})
     chromium.get(write_report(write_run(tmp_path / "empty", spec)).as_uri())
@@ -327,7 +337,9 @@ def test_the_page_works_without_candidates_or_duels(chromium: Any, tmp_path: Pat
 
 
 @pytest.fixture(name="comparison", scope="module")
-def _comparison(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def _comparison(
+    chromium: Any, tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[..., Any]
+) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("compared")
     runs = [
         write_method(
@@ -342,7 +354,8 @@ def _comparison(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
     ]
     for run in runs:
         (run / REPORT).write_text("<h2>Accuracy</h2>")  # the page links to it
-    target = write_comparison(compare(runs), folder / "comparison.html")
+    with drawing_only("final-*", "accuracy-step*", "swatch-*"):
+        target = write_comparison(compare(runs), folder / "comparison.html")
     for log in ("browser", "performance"):
         chromium.get_log(log)
     chromium.get(target.as_uri())
@@ -360,7 +373,7 @@ def test_the_page_opens_without_errors_requests_or_foreign_code(comparison: Any)
     assert comparison.execute_script("return document.body.innerText").count(HOSTILE[0]) > 1
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [420, 800, 1400])
 def test_nothing_but_a_table_scrolls_sideways_and_words_stay_whole(comparison: Any, width: int) -> None:
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
@@ -396,6 +409,7 @@ def test_lines_stand_out_from_the_card_and_from_one_another(comparison: Any, sch
     assert all(_contrast(colour, card) >= 3 for colour in colours)
 
 
+@pytest.mark.nightly
 def test_a_run_leads_to_its_own_page(comparison: Any) -> None:
     here = comparison.current_url
     comparison.find_element("css selector", "tbody a").click()

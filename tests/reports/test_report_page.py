@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,18 +54,24 @@ def _render(tmp_path: Path, spec: RunSpec | None = None) -> str:
     return write_report(write_run(tmp_path / "run", spec)).read_text("utf-8")
 
 
+SOME = ("accuracy-strata", "calibration")
+"""Figures that are drawn."""
+
+
 @pytest.fixture(name="drawn", scope="module")
-def _drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _drawn(tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[..., Any]) -> Path:
     """Return a run with its page, for tests that only read: drawing takes a second."""
     run = write_run(tmp_path_factory.mktemp("drawn") / "run")
-    write_report(run)
+    with drawing_only(*SOME):
+        write_report(run)
     return run
 
 
 @pytest.fixture(name="hostile", scope="module")
-def _hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
+def _hostile(tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[..., Any]) -> str:
     manifest = {"error": "".join(HOSTILE), "command": list(HOSTILE), "method": HOSTILE[1], "task": HOSTILE[2]}
-    return _render(tmp_path_factory.mktemp("hostile"), RunSpec(hostile=True, strata=HOSTILE, manifest=manifest))
+    with drawing_only("accuracy-strata"):
+        return _render(tmp_path_factory.mktemp("hostile"), RunSpec(hostile=True, strata=HOSTILE, manifest=manifest))
 
 
 def test_the_page_allows_only_its_own_script(hostile: str) -> None:
@@ -100,7 +107,7 @@ def test_nothing_on_the_page_points_outside(drawn: Path) -> None:
 
 @pytest.mark.usefixtures("without_figures")
 def test_nothing_of_a_page_that_lies_in_the_folder_is_kept(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
+    run = write_run(tmp_path / "run", RunSpec(problems=1))
     own = write_report(run).read_text("utf-8")
     # as it is, every digest and signature in it included, but for a script that its policy admits
     planted = re.sub("script-src '[^']*'", "script-src 'unsafe-inline'", own).replace("</body>", "<script>1</script>")
@@ -109,7 +116,8 @@ def test_nothing_of_a_page_that_lies_in_the_folder_is_kept(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("drawn_figures")
-def test_the_same_run_gives_the_same_page(drawn: Path) -> None:
+def test_the_same_run_gives_the_same_page(drawn: Path, draw_only: Callable[..., None]) -> None:
+    draw_only(*SOME)
     first = (drawn / "report.html").read_bytes()
     assert write_report(drawn).read_bytes() == first
 
@@ -201,7 +209,7 @@ def test_the_tile_of_losses_counts_what_was_asked_for_again(drawn: Path) -> None
 
 @pytest.mark.usefixtures("without_figures")
 def test_a_judge_that_decides_nothing_is_named_beside_its_numbers(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
+    run = write_run(tmp_path / "run", RunSpec(problems=3))
     assert "posterior stays the prior" not in write_report(run).read_text()
     duels = [json.loads(line) for line in (run / "comparisons.jsonl").open()]
     biased = [{**duel, "verdicts": ["A", "A"], "outcome": None} for duel in duels]
@@ -237,13 +245,14 @@ def test_figures_are_shown_with_interval_and_n(drawn: Path) -> None:
 
 @pytest.mark.usefixtures("without_figures")
 def test_a_report_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
+    run = write_run(tmp_path / "run", RunSpec(problems=1))
     (run / "report.html").mkdir()
     with pytest.raises(RunDirectoryError, match=r"report\.html"):
         write_report(run)
     assert not list(run.glob(".evorun-*"))
 
 
+@pytest.mark.nightly
 def test_importing_reports_loads_nothing_heavy() -> None:
     check = "import sys, evorun.reports; print({'matplotlib', 'jinja2', 'scipy', 'torch'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
@@ -345,7 +354,7 @@ def test_the_search_is_taken_apart_with_what_it_dropped(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("without_figures")
 def test_what_the_search_lost_is_said_where_a_choice_was_made(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
+    run = write_run(tmp_path / "run", RunSpec(problems=3))
     steps = [json.loads(line) for line in (run / "steps.jsonl").open()]
     lines = "".join(json.dumps({**step, "extra": {"texts": 4}}) + "\n" for step in steps)
     (run / "steps.jsonl").write_text(lines)

@@ -92,7 +92,7 @@ def test_the_curves_of_an_unfinished_run_are_counted_from_its_steps(tmp_path: Pa
 
 @pytest.mark.usefixtures("drawn_figures")
 def test_hostile_score_names_stay_texts(tmp_path: Path) -> None:
-    names = [*HOSTILE[:4], HOSTILE[6], HOSTILE[10]]  # each has a figure, which takes time
+    names = [HOSTILE[0], HOSTILE[3], HOSTILE[10]]  # each has a figure, which takes time
     page = _page(write_method(tmp_path / "run", [False] * 3, steps=2, scores={name: [1.0, 2.0, 4.0] for name in names}))
     assert page.tags.isdisjoint({"img", "iframe", "object", "base", "form"})
     assert "<script>window.pwned = 1</script>" in page.text

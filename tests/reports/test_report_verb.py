@@ -145,6 +145,7 @@ def test_a_wrong_reference_is_found_before_anything_is_drawn(
     assert drawn == []
 
 
+@pytest.mark.nightly
 def test_progress_is_shown_on_a_terminal_only(sweep: Path, report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rich.console.Console.is_terminal", True)
     shown = report("sweep")

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 from drawn import panels_of
@@ -35,8 +36,9 @@ def _hacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(name="html", scope="module")
-def _html(hacked: Path) -> str:
-    return render_report(hacked)
+def _html(hacked: Path, drawing_only: Callable[..., Any]) -> str:
+    with drawing_only("tree"):
+        return render_report(hacked)
 
 
 def test_where_reward_and_gold_part_page_and_terminal_say_so(
@@ -77,7 +79,10 @@ def _reward_by_a_plug_in(hacked: Path, run: Path) -> Path:
     return run
 
 
-def test_the_reward_of_a_plug_in_is_drawn_with_the_score_and_said_to_part_from_it(hacked: Path, tmp_path: Path) -> None:
+def test_the_reward_of_a_plug_in_is_drawn_with_the_score_and_said_to_part_from_it(
+    hacked: Path, tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("gold")
     run = _reward_by_a_plug_in(hacked, tmp_path / "brief")
     hacking = load_outcome(run).hacking
     assert hacking is not None
@@ -106,7 +111,10 @@ def test_monitors_warn_of_no_filler_of_a_simulated_model(
     assert "Nothing warns here: the reasoning of a simulated model is filler" in render_report(run)
 
 
-def test_a_comparison_draws_each_arms_reward_above_its_score(hacked: Path, tmp_path: Path) -> None:
+def test_a_comparison_draws_each_arms_reward_above_its_score(
+    hacked: Path, tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("reward-beside-score")
     runs = [_reward_by_a_plug_in(hacked, tmp_path / name) for name in ("brief", "long")]
     figures = {figure.caption: figure.drawing.svg for figure in make_figures(compare(runs)).trained}
     beside = figures["Reward beside the score"]
@@ -128,7 +136,10 @@ def test_a_figure_without_kl_divergence_says_why(hacked: Path, tmp_path: Path, d
     assert "a rubric was replaced; no KL divergence was measured, which simulated policies" in render_report(run)
 
 
-def test_the_section_has_the_figures_and_what_became_of_refinements(hacked: Path) -> None:
+def test_the_section_has_the_figures_and_what_became_of_refinements(
+    hacked: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("rewards-and-kl", "rubric-strictness")
     outcome = load_outcome(hacked)
     section = load_rubric_section(outcome, load_curves(outcome, read_steps_without_texts(hacked)))
     assert set(section.plots) == {"gold", "rewards", "monitors", "unscored", "lengths", "strictness"}

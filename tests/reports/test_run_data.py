@@ -150,7 +150,7 @@ def _browser(run: Path, problems: list[str] | None = None):
 
 
 def test_the_browser_spreads_over_strata_and_outcomes(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", RunSpec(problems=60))
+    run = write_run(tmp_path / "run", RunSpec(problems=60, candidates=5, duels=5))
     chosen = _browser(run)
     groups = {(p.stratum, p.correct) for p in read_predictions(run)}
     assert len(groups) > 3
@@ -159,7 +159,7 @@ def test_the_browser_spreads_over_strata_and_outcomes(tmp_path: Path) -> None:
 
 
 def test_the_browser_takes_named_problems(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", RunSpec(problems=60))
+    run = write_run(tmp_path / "run", RunSpec(problems=42, candidates=2, duels=2))
     assert [p.id for p in _browser(run, ["problem-041", "problem-007"])] == ["problem-041", "problem-007"]
     with pytest.raises(RunDirectoryError, match="'nowhere'"):
         _browser(run, ["nowhere"])
@@ -172,7 +172,7 @@ def test_the_browser_shows_a_problem_that_has_not_ended(tmp_path: Path) -> None:
 
 
 def test_long_texts_are_cut_to_keep_the_page_small(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=150, duels=5, text_length=120_000))
+    run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=100, duels=5, text_length=60_000))
     (problem,) = _browser(run)
     assert problem.packed.limit == 4000
     assert len(problem.packed.content) <= MAX_BYTES
@@ -185,7 +185,7 @@ def test_texts_that_share_lines_are_carried_whole_in_a_small_part_of_their_size(
     run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=1, duels=0))
     (record,) = [json.loads(line) for line in (run / "candidates.jsonl").open()]
     text = "".join(random.Random(0).choices("abcdefgh ", k=3_500))
-    records = [{**record, "id": f"c{i}", "text": f"{i}\n{text}"} for i in range(4_000)]
+    records = [{**record, "id": f"c{i}", "text": f"{i}\n{text}"} for i in range(2_000)]
     (run / "candidates.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     (problem,) = _browser(run)
     shown = json.loads(problem.packed.json)["candidates"]
