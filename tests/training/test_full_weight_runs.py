@@ -101,6 +101,7 @@ def learn_from(answer: Answer, number: int) -> Train:
     return Train(number=number, rows=tuple(rows))
 
 
+@pytest.mark.nightly  # test_sending.py has the weights of versions, and a trainer that goes on with them
 def test_each_version_answers_by_its_own_weights_and_a_resumed_trainer_goes_on_with_them(
     model: Path, tmp_path: Path
 ) -> None:
@@ -156,7 +157,7 @@ ESPL: dict[str, Any] = {
 }
 
 
-@pytest.mark.nightly  # the first test resumes a trainer, test_training_runs.py a run
+@pytest.mark.nightly  # test_sending.py resumes a trainer, test_training_runs.py a run
 def test_a_killed_run_ends_as_if_nothing_had_happened(model: Path, tmp_path: Path) -> None:
     """Killed as its second checkpoint is about to get its name; reflections ask for the weights before an update."""
     run = finished(tmp_path / "undisturbed" / "run", model, **ESPL)
