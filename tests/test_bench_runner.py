@@ -68,6 +68,7 @@ def cells(printed: str) -> list[list[str]]:
 NUMBERS = [["fast", "calls [a], calls/s", "12,346", ">= 2000", "yes"], ["", "share", "0.0123", "<= 0.001", "no"]]
 
 
+@pytest.mark.nightly
 def test_prints_what_is_named_beside_its_target_which_may_be_missed(folder: Path) -> None:
     (folder / "broken.py").write_text(BROKEN)
     done = bench(folder, "fast")
@@ -83,6 +84,7 @@ def test_a_benchmark_that_raises_is_shown_and_the_others_still_run(folder: Path)
     assert cells(done.stdout)[-2:] == NUMBERS
 
 
+@pytest.mark.nightly
 def test_each_table_is_printed_before_the_next_benchmark_ends(folder: Path) -> None:
     (folder / "waiting.py").write_text(WAITING)
     command = [sys.executable, str(RUNNER), "--folder", str(folder), "fast", "waiting"]
@@ -118,6 +120,7 @@ def test_a_size_is_chosen(folder: Path, words: tuple[str, ...], size: int) -> No
     assert cells(bench(folder, "sized", *words).stdout)[0][1] == f"{size} problems"
 
 
+@pytest.mark.nightly
 def test_another_checkout_is_measured_in_turns(folder: Path) -> None:
     (folder / "sized.py").write_text(SIZED)
     before = folder / "before" / "evorun"

@@ -54,7 +54,7 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("settings", "before", "after"),
     [
@@ -92,6 +92,7 @@ def test_an_extension_that_would_change_what_is_recorded_is_refused(tmp_path: Pa
     assert not (tmp_path / "more").exists()  # refused before any call
 
 
+@pytest.mark.nightly  # test_resume.py kills runs
 def test_a_killed_extension_goes_on(parent: Path, tmp_path: Path) -> None:
     process = start("extend", parent, "method.generations=20", "output=extended", cwd=tmp_path)
     journal = tmp_path / "extended" / "journal.sqlite"
@@ -276,6 +277,7 @@ def test_a_sweep_is_extended_by_jobs_and_by_steps(tmp_path: Path) -> None:
         assert records(tmp_path / "longer" / job.name) == records(tmp_path / f"fresh{seed}")
 
 
+@pytest.mark.nightly  # test_sweep_extension.py has the arms
 def test_all_arms_of_a_sweep_of_several_commands_are_extended(tmp_path: Path) -> None:
     words = ("-m", *SMALL, *SIMULATED, "budget.calls_per_problem=4", "hydra.sweep.dir=sweep")
     run(*words, "method=zero_shot,best_of_n", cwd=tmp_path)  # without a seed, which is 0 by default

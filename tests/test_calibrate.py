@@ -207,6 +207,7 @@ def test_the_verb_writes_an_engine_for_simulated_runs(
     assert "output: expected a place outside run directories" in capsys.readouterr().err
 
 
+@pytest.mark.nightly  # test_rejudge.py judges again, the others calibrate
 @pytest.mark.usefixtures("few_resamples")
 def test_a_judge_that_only_judged_again_comes_back(duels: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answers stay those of the run, and the verdicts are the transplanted judge's."""

@@ -126,6 +126,7 @@ def test_code_of_evorun_grades_again_and_a_model_does_not_unasked(tmp_path: Path
     assert not (tmp_path / "essay" / "rejudge").exists()
 
 
+@pytest.mark.nightly
 def test_a_sweep_is_replayed_by_the_new_code_and_one_bad_job_stops_no_other(tmp_path: Path, edit: Edit) -> None:
     run("-m", *METHODS, *RUN, "hydra.sweep.dir=sweep", cwd=tmp_path)
     edit("0.5")

@@ -38,15 +38,17 @@ class RiddleConfig(TaskConfig):
 
 
 @pytest.fixture
-def plugin(tmp_path: Path) -> dict[str, str]:
-    """Install a third party's task and return the environment that sees it."""
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install a third party's task."""
     (tmp_path / "site" / "riddles-1.0.dist-info").mkdir(parents=True)
     (tmp_path / "site" / "riddles.py").write_text(PLUGIN)
     info = tmp_path / "site" / "riddles-1.0.dist-info"
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: riddles\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[evorun.tasks]\nriddle = riddles:RiddleConfig\n")
-    own = environment()
-    return {**own, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), own["PYTHONPATH"]])}
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    registry.plugins.cache_clear()
+    yield
+    registry.plugins.cache_clear()
 
 
 def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
@@ -260,17 +262,19 @@ def test_a_corrupt_record_names_file_and_line(tmp_path: Path) -> None:
     assert "42" in line
 
 
-def test_an_impossible_pair_says_what_is_missing(tmp_path: Path, plugin: dict[str, str]) -> None:
-    line = complaint("task=riddle", "engine=simulated", cwd=tmp_path, env=plugin)
+@pytest.mark.usefixtures("plugin")
+def test_an_impossible_pair_says_what_is_missing(tmp_path: Path) -> None:
+    line = complaint("task=riddle", "engine=simulated", cwd=tmp_path)
     needs = "generation prompts, evolution prompts and pairwise judging"
     assert f"method=duel_evolve needs {needs}, which task=riddle does not offer" in line
     assert line.endswith(f"tasks that do: {', '.join(sorted(registry.TASKS))}")
 
 
-def test_a_plugin_is_listed_with_what_it_lacks(tmp_path: Path, plugin: dict[str, str]) -> None:
-    listed = evorun("list", cwd=tmp_path, env=plugin).stdout
+@pytest.mark.usefixtures("plugin")
+def test_a_plugin_is_listed_with_what_it_lacks(tmp_path: Path) -> None:
+    listed = evorun_here("list", cwd=tmp_path).stdout
     assert "a task that can only be parsed" in listed
-    named = evorun("list", "riddle", cwd=tmp_path, env=plugin).stdout
+    named = evorun_here("list", "riddle", cwd=tmp_path).stdout
     assert {"lines: int = 4 (Lines of a riddle)", "tongue: str | None = None"} <= {
         line.removeprefix("keys").strip() for line in named.splitlines()
     }
@@ -326,6 +330,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.nightly  # needs root; the test above has a full disk
 def test_a_disk_that_is_really_full(small_disk: Path) -> None:
     line = complaint(*DRY_RUN, *SMALL, "task.limit=9", "hydra.run.dir=run", cwd=small_disk)
     assert "disk is full" in line or "No space left on device" in line
@@ -375,9 +380,12 @@ CHOICES = ("method", "duel_evolve", "mathbench", "gemma3_4b", "transformers", "s
 GROUPS = tuple(f"\n  {group} " for group in CHOSEN_GROUPS)
 
 
-SHOWN = {
+LIGHT = {
     "-sc query=bash": ("method=duel_evolve",),
     "--help": (*CHOICES, *GROUPS, "quickstart", "duel_evolve/simulated_study", "examples"),
+}
+SHOWN = {
+    **LIGHT,
     "list": ("problem_only", "google/gemma-3-4b-it", "OpenAI-compatible", "which methods fit which tasks"),
     "doctor": ("GPU", "evorun[vllm]", "model=smollm2_135m", "bubblewrap", "SLURM", "data of task=mathbench"),
 }
@@ -397,12 +405,13 @@ for line in sys.argv[1:]:
 """
 
 
-def test_what_is_shown_or_refused_imports_nothing_heavy(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", IMPORTING.format(heavy=HEAVY), *SHOWN, " ".join(REFUSED)]
+@pytest.mark.parametrize("verbs", [LIGHT, pytest.param(SHOWN, marks=pytest.mark.nightly)], ids=["few", "all"])
+def test_what_is_shown_or_refused_imports_nothing_heavy(verbs: dict[str, tuple[str, ...]], tmp_path: Path) -> None:
+    program = [sys.executable, "-c", IMPORTING.format(heavy=HEAVY), *verbs, " ".join(REFUSED)]
     env = {**environment(), "COMP_LINE": "evorun method=du"}
     done = subprocess.run(program, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
     *shown, refused = done.stdout.split("RUN ")[1:]
-    for said, (verb, words) in zip(shown, SHOWN.items(), strict=True):
+    for said, (verb, words) in zip(shown, verbs.items(), strict=True):
         assert [word for word in words if word not in said] == [], verb
         assert said.endswith("END 0 []\n"), verb
     assert refused.endswith("END 1 []\n")
@@ -428,7 +437,9 @@ main(["list"])
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
-        ("missing", "cannot import rich: ModuleNotFoundError: No module named 'rich'"),
+        pytest.param(
+            "missing", "cannot import rich: ModuleNotFoundError: No module named 'rich'", marks=pytest.mark.nightly
+        ),
         ("broken", "cannot import numpy: ImportError: libblas.so: cannot open shared object file"),
     ],
 )
@@ -439,6 +450,7 @@ def test_a_broken_installation_is_a_line_on_the_first_lost_package(tmp_path: Pat
     assert done.returncode == 1
 
 
+@pytest.mark.nightly  # test_cli_sweeps.py has the names, and a repeated sweep
 def test_a_sweep_gives_each_job_a_stable_folder(tmp_path: Path) -> None:
     sweep = ("-m", *DRY_RUN, "task.limit=1", "seed=0,1", "budget.calls_per_problem=8,20", "hydra.sweep.dir=sweep")
     done = evorun_here(*sweep, cwd=tmp_path)

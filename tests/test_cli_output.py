@@ -47,7 +47,7 @@ def test_a_run_outlives_a_full_output(tmp_path: Path, full: int) -> None:
 
 
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path, closed_pipe: int) -> None:
-    done = evorun("list", cwd=tmp_path, stdout=closed_pipe)
+    done = evorun("list", "engines", cwd=tmp_path, stdout=closed_pipe)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -67,7 +67,7 @@ def test_an_error_whose_reader_has_left_stops_no_sweep(tmp_path: Path, closed_pi
 def test_an_ascii_terminal(tmp_path: Path) -> None:
     # strict like a user's terminal in another locale; Python itself is lenient in the locale "C" alone
     ascii_only = {**environment(), "PYTHONIOENCODING": "ascii:strict"}
-    done = evorun("list", cwd=tmp_path, env=ascii_only)
+    done = evorun(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=tmp_path, env=ascii_only)  # has lines of tables
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
     problem = "\N{SNOWMAN}=1"

@@ -94,6 +94,7 @@ def test_a_job_keeps_the_folder_that_it_had_and_another_one_does_not_get_it() ->
     assert choose_folders([faster], earlier) == ["rsa_tsp_seed-0"]  # a resume may set it, so it is the same job
 
 
+@pytest.mark.nightly  # test_sweep_jobs.py interrupts a sweep, test_cli_signals.py one between its jobs
 def test_an_interrupt_stops_the_sweep(tmp_path: Path) -> None:
     sweep = ("-m", *DRY_RUN, *SMALL, "engine.seconds_per_token=0.01", "seed=0,1,2", "hydra.sweep.dir=sweep")
     process = start(*sweep, cwd=tmp_path)
@@ -117,7 +118,8 @@ def test_a_job_in_another_process_that_fails_fails_the_sweep_and_no_other_job(tm
 def test_default_folders_are_never_shared(tmp_path: Path) -> None:
     sizes = (*DRY_RUN, "task.limit=1", "method.generations=0")
     clock = "hydra.run.dir=${evorun_free:outputs/now}"
-    for _ in range(3):
+    (tmp_path / "outputs" / "now").mkdir(parents=True)
+    for _ in range(2):
         assert evorun_here(*sizes, clock, cwd=tmp_path).returncode == 0
     assert sorted(path.name for path in (tmp_path / "outputs").iterdir()) == ["now", "now_1", "now_2"]
 
@@ -214,6 +216,7 @@ def test_null_takes_an_experiments_variants_away(tmp_path: Path) -> None:
     assert len(compose_jobs([*words, "hydra.sweeper.variants=null"])) == 1
 
 
+@pytest.mark.nightly
 def test_variants_that_choose_the_methods_are_the_whole_sweep(tmp_path: Path) -> None:
     given = ("-m", *DRY_RUN[1:], "seed=0,1")
     variants = "hydra.sweeper.variants=[{method: best_of_n, method.samples: 4}, {method: zero_shot}]"
@@ -231,21 +234,29 @@ def test_the_job_without_variants_that_cannot_run_is_named(tmp_path: Path) -> No
     assert "error: a job of this sweep cannot run (method=best_of_n, without variants): model.id: " in done.stderr
 
 
+WITH_VARIANTS = ("experiment=espl/figure12", "engine=simulated", "task=hmmt", "task.source=sample")
+ON_TOP = (
+    "task=hmmt method=espl,grpo: on top come variants of experiment=espl/figure12 that set this themselves, "
+    "{method: grpo, method.draws: 3, method.task_instruction: True}; {method: espl, task: beyond_aime, "
+    "method.crossover_rate: 0.0}; hydra.sweeper.variants=null leaves all variants out, random baselines too"
+)
+OWN_VARIANTS = "hydra.sweeper.variants=[{method: grpo, method.draws: 3}]"
+
+
+def test_variants_on_top_of_what_was_typed_are_described() -> None:
+    assert describe_variants_on_top([*WITH_VARIANTS, "method=espl,grpo"]) == ON_TOP
+    assert describe_variants_on_top([*WITH_VARIANTS, "method=espl", OWN_VARIANTS]) is None
+    alone = [*WITH_VARIANTS[:2], "model=qwen2_5_7b"]
+    assert describe_variants_on_top(alone) is None  # a random baseline is on top of each
+
+
+@pytest.mark.nightly
 def test_variants_on_top_of_what_was_typed_are_told(tmp_path: Path) -> None:
-    words = ("experiment=espl/figure12", "engine=simulated", "task=hmmt", "task.source=sample")
-    chosen = "hydra.sweeper.variants=[{method: grpo, method.draws: 3}]"
     with mock.patch("evorun.cli.running.carry_out", return_value="completed"):
-        told = evorun_here(*words, "method=espl,grpo", "hydra.sweep.dir=typed", cwd=tmp_path).stdout
-        not_told = evorun_here(*words, "method=espl", chosen, "hydra.sweep.dir=chosen", cwd=tmp_path).stdout
-    line = (
-        "task=hmmt method=espl,grpo: on top come variants of experiment=espl/figure12 that set this themselves, "
-        "{method: grpo, method.draws: 3, method.task_instruction: True}; {method: espl, task: beyond_aime, "
-        "method.crossover_rate: 0.0}; hydra.sweeper.variants=null leaves all variants out, random baselines too"
-    )
-    assert line in told
+        told = evorun_here(*WITH_VARIANTS, "method=espl,grpo", "hydra.sweep.dir=typed", cwd=tmp_path).stdout
+        not_told = evorun_here(*WITH_VARIANTS, "method=espl", OWN_VARIANTS, "hydra.sweep.dir=chosen", cwd=tmp_path).stdout
+    assert ON_TOP in told
     assert "on top" not in not_told
-    assert describe_variants_on_top([*words, "method=espl,grpo"]) == line
-    assert describe_variants_on_top([*words[:2], "model=qwen2_5_7b"]) is None  # a random baseline is on top of each
 
 
 def test_keys_of_a_student_go_to_the_jobs_with_one(caplog: pytest.LogCaptureFixture) -> None:

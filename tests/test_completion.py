@@ -48,6 +48,7 @@ def test_an_empty_word_may_become_any_verb_and_group() -> None:
     assert set(TOP_KEYS) >= keys
 
 
+@pytest.mark.nightly
 def test_bash_offers_them(tmp_path: Path) -> None:
     bash = shutil.which("bash")
     if bash is None:

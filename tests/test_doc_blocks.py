@@ -46,9 +46,15 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 PAGES_WITH_BLOCKS = [page for page in PAGES if "```python\n" in page.read_text()]
+LONG = ("python.md", "write_a_method.md")
+"""Pages whose blocks take long; tests of what they call take less."""
 
 
-@pytest.mark.parametrize("page", PAGES_WITH_BLOCKS, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.nightly] * (page.name in LONG)) for page in PAGES_WITH_BLOCKS],
+    ids=[page.relative_to(ROOT).as_posix() for page in PAGES_WITH_BLOCKS],
+)
 def test_the_python_blocks_of_a_page_run(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     for example in ROOT.glob("examples/*/pyproject.toml"):

@@ -102,14 +102,14 @@ def fill_in(command: str, folder: Path) -> list[str]:
     return [*words, "gold_engine=simulated"] if any(word.startswith("gold=") for word in words) else words
 
 
-@pytest.mark.sample(16)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("command", OF_VERBS)
 def test_a_printed_verb_does_its_work(command: str, folder: Path) -> None:
     done = evorun_here(*fill_in(command, folder), cwd=folder)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("command", SIMULATED)
 def test_a_printed_run_on_a_simulated_model_runs(command: str, tmp_path: Path) -> None:
     if "task=reasoning_gym" in command:

@@ -51,7 +51,7 @@ def test_every_arm_plays_as_many_rollouts_and_is_tested_by_as_many_samples(figur
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("figure", "count"),
-    [("figure11", 6), ("figure12", 3), ("figure13", 3), ("figure14", 3)],
+    [("figure12", 3), ("figure11", 6), ("figure13", 3), ("figure14", 3)],
 )
 def test_every_arm_begins_with_the_same_figure(figure: str, count: int, tmp_path: Path) -> None:
     """Before the first step each arm answers the same requests: of the same weights, under one root prompt."""

@@ -49,6 +49,8 @@ ELSEWHERE = ("ray_servers", "slurm_servers")
 """Examples whose commands need a cluster; test_ray_servers.py and test_slurm_servers.py carry out their scripts."""
 LONGER = ("brief_reward", "paper_table", "papers", "read_runs", "skypilot_job", "study")
 """Examples that train, sweep or start several interpreters; `.ci/run` gives their commands beside `make test`."""
+ALIKE = ("complaints", "first_to_agree", "knockout", "nqueens", "rows", "slurm_sweep")
+"""Examples of which other tests here, or of rows and sweeps, run most."""
 NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(3600)]  # four sweeps take minutes alone, far longer beside others
 WRITTEN = {
     "my_words": ("task",),
@@ -173,7 +175,11 @@ def records(run: Path, name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=NIGHTLY if name in LONGER else []) for name in NAMES if name not in ELSEWHERE],
+    [
+        pytest.param(name, marks=NIGHTLY if name in (*LONGER, *ALIKE) else [])
+        for name in NAMES
+        if name not in ELSEWHERE
+    ],
 )
 def test_a_readmes_commands_print_what_it_shows(name: str, ran: Callable[[str], Ran]) -> None:
     lines = iter([" ".join(line.split()) for line in ran(name).printed.splitlines()])
@@ -195,6 +201,7 @@ def test_tasks_pass_the_suite_of_tasks(installed: Installed) -> None:
         check_task(registry.task_config_class(name)())  # type: ignore[call-arg]  # a plug-in's has defaults
 
 
+@pytest.mark.nightly  # by day methods of evorun pass it, and these run
 def test_methods_pass_the_suite_of_methods(installed: Installed) -> None:
     import first_to_agree
     import knockout
@@ -218,7 +225,7 @@ def in_place(board: str, answer: str) -> float:
 @pytest.mark.parametrize(
     "methods",
     [
-        ("duel_evolve", "lyria", "first_to_agree", "knockout", "my_duels"),
+        ("first_to_agree", "knockout", "my_duels"),
         pytest.param(tuple(ROLES), marks=pytest.mark.nightly),
     ],
     ids=["few", "all"],
@@ -272,6 +279,7 @@ def check_votes(run: Path) -> None:
         assert Counter(answer for answer in drawn[:-1] if answer).most_common(1)[0][1] < 3
 
 
+@pytest.mark.nightly
 def test_a_knockout_leaves_whoever_lost_no_duel(ran: Callable[[str], Ran]) -> None:
     (run,) = ran("knockout").runs["knockout"]
     duels = records(run, "comparisons")
@@ -338,6 +346,7 @@ def test_a_tools_prices_add_up_to_the_right_answers(ran: Callable[[str], Ran]) -
         assert one["correct"] == (one["answer"] == str(total))
 
 
+@pytest.mark.nightly
 def test_an_opinion_is_a_score_without_right_and_wrong(ran: Callable[[str], Ran]) -> None:
     runs = ran("complaints").runs
     for method in ("best_of_n", "grpo"):
@@ -448,8 +457,13 @@ def test_a_notebooks_table_has_the_means_of_its_runs(ran: Callable[[str], Ran]) 
         assert row[4] == f"{calls:.1f}"
 
 
-def test_written_packages_pass_their_own_tests(installed: Installed) -> None:
-    folder, *others = (installed.work / name for name in WRITTEN)
+@pytest.mark.parametrize(
+    ("names", "passed"),
+    [(("my_words", "my_vote"), 5), pytest.param(tuple(WRITTEN), 13, marks=pytest.mark.nightly)],
+    ids=["few", "all"],
+)
+def test_written_packages_pass_their_own_tests(names: tuple[str, ...], passed: int, installed: Installed) -> None:
+    folder, *others = (installed.work / name for name in names)
     tests = [folder / f"test_{folder.name}.py", *(other / f"test_{other.name}.py" for other in others)]
     # Of plug-ins that the forked process has imported already, pytest would warn.
     arguments = ("-q", "-p", "no:cacheprovider", "--disable-plugin-autoload", *tests)
@@ -457,7 +471,7 @@ def test_written_packages_pass_their_own_tests(installed: Installed) -> None:
         *arguments, program=str(Path(pytest.__file__).with_name("__main__.py")), cwd=folder, env=installed.environment
     )
     assert done.returncode == 0, done.stdout
-    assert re.search(r"^13 passed", done.stdout, re.MULTILINE)
+    assert re.search(rf"^{passed} passed", done.stdout, re.MULTILINE)
     assert "warning" not in (done.stdout + done.stderr).lower()
 
 
@@ -477,13 +491,13 @@ def commands_of(package: Path) -> list[list[str]]:
     return [shlex.split(command) for command in re.findall(r"^    evorun (.*)$", readme, re.MULTILINE)]
 
 
-def test_the_sweeps_of_written_packages_compose(installed: Installed) -> None:
-    for name in ("my_letters", "my_duels"):
-        with contextlib.chdir(installed.work / name):
-            first, *_, last = [words for words in commands_of(Path()) if words[0] == "--config-dir"]
-            budgets = [compose_jobs([*words, "seed=0", "method=duel_evolve"])[0]["budget"] for words in (first, last)]
-        limits = [{key: limit for key, limit in budget.items() if key in LIMITS and limit} for budget in budgets]
-        assert limits == [{"calls_per_problem": 300}, {"tokens_per_problem": 100_000}]
+@pytest.mark.parametrize("name", ["my_duels", pytest.param("my_letters", marks=pytest.mark.nightly)])
+def test_the_sweeps_of_a_written_package_compose(name: str, installed: Installed) -> None:
+    with contextlib.chdir(installed.work / name):
+        first, *_, last = [words for words in commands_of(Path()) if words[0] == "--config-dir"]
+        budgets = [compose_jobs([*words, "seed=0", "method=duel_evolve"])[0]["budget"] for words in (first, last)]
+    limits = [{key: limit for key, limit in budget.items() if key in LIMITS and limit} for budget in budgets]
+    assert limits == [{"calls_per_problem": 300}, {"tokens_per_problem": 100_000}]
 
 
 @pytest.mark.nightly  # by day they are composed

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from evorun.runs.spending import read_spending
 from evorun_process import RECORDS, SMALL, evorun_here
 
@@ -49,25 +51,39 @@ def records(folder: Path, name: str) -> str:
     return re.sub(r"rejected: (HTTP 400|\d+ attempts)[^\"]*", "rejected", (folder / name).read_text())
 
 
-def test_it_loses_nothing_but_what_is_never_answered(tmp_path: Path) -> None:
-    clean, done_clean = carry_out(tmp_path / "clean", "--clean")
+@pytest.fixture(name="clean", scope="module")
+def _clean(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], dict[str, int]]:
+    """Return a run against a server without faults, its results, and what the server did."""
+    folder = tmp_path_factory.mktemp("clean") / "run"
+    return folder, *carry_out(folder, "--clean")
+
+
+def test_what_is_never_answered_is_counted(clean: tuple[Path, dict[str, Any], dict[str, int]]) -> None:
+    folder, results, done = clean
+    assert results["wasted"] == {}
+    assert results["counts"]["rejected_requests"] > 0  # some of what is never answered
+    # Refusals of all roles, as the server counted them, and by the journal
+    assert sum(results["refused"].values()) == done["refused"] > results["counts"]["rejected_requests"]
+    assert results["refused"]["judge"] == results["counts"]["refused_judgments"]
+    spending = read_spending(folder / "journal.sqlite")
+    assert spending.refused == results["refused"]
+    assert {role: usage.calls for role, usage in spending.by_role.items()} == {
+        role: spent["calls"] for role, spent in results["cost"].items() if role != "total"
+    }
+
+
+@pytest.mark.nightly  # models/test_server_engine.py has each fault
+def test_it_loses_nothing_but_what_is_never_answered(
+    clean: tuple[Path, dict[str, Any], dict[str, int]], tmp_path: Path
+) -> None:
+    folder, results, done_clean = clean
     faulty, done = carry_out(tmp_path / "faulty")
     for name in RECORDS:
-        assert records(tmp_path / "faulty", name) == records(tmp_path / "clean", name), name
+        assert records(tmp_path / "faulty", name) == records(folder, name), name
     assert [faulty[part] for part in ("metrics", "by_stratum", "counts")] == [
-        clean[part] for part in ("metrics", "by_stratum", "counts")
+        results[part] for part in ("metrics", "by_stratum", "counts")
     ]
-    assert clean["wasted"] == {}
-    assert clean["counts"]["rejected_requests"] > 0  # some of what is never answered
     assert done.keys() >= {"500", "429, seconds", "429, date", "hang", "malformed", "cut", "empty", "always 500"}
-    # Refusals of all roles, as the server counted them, and by the journal
-    assert sum(clean["refused"].values()) == done_clean["refused"] > clean["counts"]["rejected_requests"]
-    assert clean["refused"]["judge"] == clean["counts"]["refused_judgments"]
-    spending = read_spending(tmp_path / "clean" / "journal.sqlite")
-    assert spending.refused == clean["refused"]
-    assert {role: usage.calls for role, usage in spending.by_role.items()} == {
-        role: spent["calls"] for role, spent in clean["cost"].items() if role != "total"
-    }
     # Every attempt that the server has seen is an answer or counted.
     answered = faulty["cost"]["total"]["calls"] - done_clean["refused"]
     assert sum(done.values()) == answered + sum(kind["attempts"] for kind in faulty["wasted"].values())

@@ -122,7 +122,7 @@ def test_an_overwritten_journal_is_one_line(run: Path) -> None:
     assert manifest(run)["status"] == "completed"  # what the run has left still stands
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("status", ["completed", "interrupted", "running"])
 def test_calls_whose_journal_is_gone_are_made_again_only_when_asked_for(run: Path, status: str) -> None:
     (run / "journal.sqlite").unlink()
@@ -140,6 +140,7 @@ def test_calls_whose_journal_is_gone_are_made_again_only_when_asked_for(run: Pat
     assert records(run) == before
 
 
+@pytest.mark.nightly
 def test_too_few_file_descriptors_are_no_defect(tmp_path: Path) -> None:
     program = tmp_path / "few.py"
     program.write_text(

@@ -325,6 +325,7 @@ def test_a_run_is_ones_own_by_its_whole_configuration_and_by_the_key(
     assert "add --trust" in evorun_here("resume", moved, cwd=run.parent).stderr
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("status", ["completed", "interrupted"])
 def test_a_folder_that_is_handed_back_changed_is_foreign(
     run: Path, monkeypatch: pytest.MonkeyPatch, status: Literal["completed", "interrupted"]

@@ -35,24 +35,26 @@ from evorun.cli.groups import config_folder
 from evorun.cli.omegaconf_shortcuts import SHORTCUTS
 from evorun_process import environment
 
-COMMANDS = (
+FEW = (
     ["experiment=espl/simulated_study", "method=lyria", "method.generations=77", "hydra.sweeper.variants=[]"],
-    ["experiment=espl/simulated_study", "method=lyria", "judge=qwen2_5_7b"],
     ["method=laft", "task=sudoku", "~budget"],
-    ["method=mpo", "release=mpo", "hydra/launcher=slurm"],
     ["method=nothing"],
+)
+OTHERS = (
+    ["experiment=espl/simulated_study", "method=lyria", "judge=qwen2_5_7b"],
+    ["method=mpo", "release=mpo", "hydra/launcher=slurm"],
     ["experiment=espl/simulated_study", "method.nothing=1"],
     ["hydra.mode=MULTIRUN"],
     ["+method.samples=1", "hydra.run.dir=run"],
 )
 
 BY_HYDRA = """
-import json
+import json, sys
 from unittest import mock
 from evorun.cli import compose
 with mock.patch.object(compose, "compose_faster"):
-    from test_hydra_cache import COMMANDS, answers, values
-    print(json.dumps([[values(words) for words in COMMANDS], answers()]))
+    from test_hydra_cache import answers, values
+    print(json.dumps([[values(words) for words in json.loads(sys.argv[1])], answers()]))
 """
 
 
@@ -107,13 +109,17 @@ def answers() -> list[Any]:
     return [*said, [node._get_root() is root for node in nodes]]
 
 
+def ask_hydra(commands: tuple[list[str], ...], cwd: Path) -> Any:
+    """Return the compositions and answers of a process that has Hydra and OmegaConf as they are."""
+    command = [sys.executable, "-c", BY_HYDRA, json.dumps(commands)]
+    done = subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
 @pytest.fixture(scope="module", name="by_hydra")
 def _by_hydra(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return the compositions and answers of a process that has Hydra and OmegaConf as they are."""
     cwd = tmp_path_factory.mktemp("cwd")
-    command = [sys.executable, "-c", BY_HYDRA]
-    done = subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, check=True)
-    return cwd, *json.loads(done.stdout)
+    return cwd, *ask_hydra(FEW, cwd)
 
 
 def values(words: list[str]) -> Any:
@@ -135,7 +141,17 @@ def test_a_composition_is_hydras_own_and_leaves_nothing_to_the_next(
 ) -> None:
     cwd, of_commands, _ = by_hydra
     monkeypatch.chdir(cwd)
-    for words, expected in zip(COMMANDS, of_commands, strict=True):
+    compare(FEW, of_commands)
+
+
+@pytest.mark.nightly
+def test_other_compositions_are_hydras_own_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    compare(OTHERS, ask_hydra(OTHERS, tmp_path)[0])
+
+
+def compare(commands: tuple[list[str], ...], by_hydra: list[Any]) -> None:
+    for words, expected in zip(commands, by_hydra, strict=True):
         assert values(words) == expected, words
         assert values(words) == expected, words
 

@@ -66,6 +66,7 @@ def reported(task: str) -> dict[tuple[str, str], tuple[float, float]]:
     return found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("task", TABLES)
 def test_an_experiment_carries_its_table(task: str) -> None:
     expected = {row: (percent / 100, score) for row, (percent, score) in TABLES[task].items()}
@@ -191,7 +192,7 @@ NUMBERS: tuple[tuple[str, str, str, Any], ...] = (
 )
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("task", TABLES)
 @pytest.mark.parametrize(("student", "method"), sorted({(student, method) for student, method, *_ in NUMBERS}))
 def test_a_composed_configuration_has_the_papers_numbers(task: str, student: str, method: str) -> None:
@@ -209,6 +210,7 @@ def _at(config: Any, key: str) -> Any:
     return config
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("task", TABLES)
 def test_method_laft_is_the_row_of_laft(task: str) -> None:
     row = composed(f"experiment=laft/{task}", "student=laft", "method=lyria")
@@ -218,6 +220,7 @@ def test_method_laft_is_the_row_of_laft(task: str) -> None:
         assert whole[key] == row[key], key
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("task", TABLES)
 def test_dpft_full_and_dpft_top_are_made_of_one_run_of_the_teacher(task: str) -> None:
     full, top = (composed(f"task={task}", f"student={name}")["student"] for name in ("dpft_full", "dpft_top"))

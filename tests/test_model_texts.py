@@ -95,7 +95,7 @@ that look back over some hundred characters come to as much, but not again for a
 `SLACK` times a linear one's time for the third proves it."""
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_time_grows_as_the_length_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name != "tasks.json_text: object":  # whose repair of JSON the others use, and which takes most of their time

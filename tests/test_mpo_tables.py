@@ -82,6 +82,7 @@ def _called(row: dict[str, Any]) -> tuple[str, ...]:
     return (what, *(SIZES[chosen[role]] for role in ("reward", "meta") if role in chosen))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ELO)
 def test_ratings_and_their_deviations_are_those_of_the_papers_tables(name: str) -> None:
     assert {run: (row["metrics"]["elo"], row["sd"]["elo"]) for run, row in reported(name).items()} == ELO[name]
@@ -93,6 +94,7 @@ def test_rouge_is_that_of_table_2() -> None:
     assert found == {run: pytest.approx(scores) for run, scores in ROUGE.items()}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ACCURACY)
 def test_accuracies_are_those_of_table_3(name: str) -> None:
     found = {run: 100 * row["accuracy"] for run, row in reported(name).items()}
@@ -109,6 +111,7 @@ def test_run_times_are_those_of_table_8() -> None:
     assert found == {("PPO",): 1.00, ("MPO",): 1.11}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", [*ELO, *ACCURACY, "reward_hacking", "overhead"])
 def test_test_texts_are_written_before_and_after_training_alone(name: str) -> None:
     """As in the paper (section 3.2): evaluations in between would take longer than training, on all test prompts."""
@@ -138,6 +141,7 @@ def _experiment(name: str) -> Any:
     return OmegaConf.to_container(OmegaConf.load(config_folder() / "experiment" / "mpo" / f"{name}.yaml"))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["essay", "billsum", "ethics", "math"])
 def test_autoprompts_arm_has_its_name_whatever_model_makes_its_rubric(name: str) -> None:
     config = composed(f"experiment=mpo/{name}", "method.refine_schedule=before")
