@@ -110,7 +110,7 @@ def test_an_unknown_name_lists_the_known_ones(folder: Path) -> None:
     assert "unknown benchmark fats; choose from fast" in done.stderr
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("words", "size"),
     [((), 150), (("--tiny",), 2), (("--size", "problems=7"), 7), (("--tiny", "--size", "problems=7"), 7)],

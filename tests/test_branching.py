@@ -141,7 +141,7 @@ def test_a_fork_that_cannot_be_paired_is_said_before_it_is_paid_for(parent: Path
     assert unpaired.reason == reason
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly  # other tests replay and extend runs
 @pytest.mark.parametrize("change", ["method.temperature=0.3", "judge=oracle"])
 def test_a_fork_is_replayed_and_extended(change: str, parent: Path, tmp_path: Path) -> None:
     """Its shared calls were made with the parent's settings."""

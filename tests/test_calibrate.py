@@ -35,25 +35,46 @@ def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "RESAMPLES", 8)
 
 
-@pytest.fixture(name="duels", scope="module")
-def _duels(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Return a run of best-of-N: 60 problems, 16 responses to each, 48 duels in both orders."""
+def of_duels(folder: Path, problems: int) -> Run:
+    """Return a run of best-of-N: 16 responses to each problem, 48 duels in both orders."""
     return simulated_run(
-        tmp_path_factory.mktemp("duels") / "run",
-        *("method=best_of_n", "method.samples=16", "method.rounds=2", "method.duel_choice=uniform", "task.limit=60"),
+        folder / "run",
+        *("method=best_of_n", "method.samples=16", "method.rounds=2", "method.duel_choice=uniform"),
+        f"task.limit={problems}",
         *(f"engine.{key}={value}" for key, value in TRUE.items()),
         *MODEL,
     )
 
 
-@pytest.fixture(name="found", scope="module")
-def _found(duels: Run) -> Calibration:
+def resampled(run: Run) -> Calibration:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration, "RESAMPLES", 40)
-        return calibrate(duels.path)
+        return calibrate(run.path)
 
 
-def test_each_setting_comes_back_within_what_its_n_allows(found: Calibration) -> None:
+@pytest.fixture(name="duels", scope="module")
+def _duels(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return of_duels(tmp_path_factory.mktemp("duels"), 24)
+
+
+@pytest.fixture(name="found", scope="module")
+def _found(duels: Run) -> Calibration:
+    return resampled(duels)
+
+
+@pytest.fixture(name="more_duels", scope="module")
+def _more_duels(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return of_duels(tmp_path_factory.mktemp("more_duels"), 60)
+
+
+@pytest.fixture(name="found_in_more", scope="module")
+def _found_in_more(more_duels: Run) -> Calibration:
+    return resampled(more_duels)
+
+
+@pytest.mark.parametrize("of", ["found", pytest.param("found_in_more", marks=pytest.mark.nightly)])
+def test_each_setting_comes_back_within_what_its_n_allows(of: str, request: pytest.FixtureRequest) -> None:
+    found: Calibration = request.getfixturevalue(of)
     assert {one.key for one in found.estimates} == {*TRUE}
     assert {*found.unknown} == {"improvement", "misleading"}  # no response of best-of-N is in view of others
     for one in found.estimates:
@@ -64,13 +85,15 @@ def test_each_setting_comes_back_within_what_its_n_allows(found: Calibration) ->
         assert low <= one.value <= high
 
 
-def test_intervals_are_as_wide_as_their_n_makes_them(found: Calibration) -> None:
-    width = {one.key: one.ci95[1] - one.ci95[0] for one in found.estimates if one.ci95}
+@pytest.mark.nightly
+def test_intervals_are_as_wide_as_their_n_makes_them(found_in_more: Calibration) -> None:
+    estimates = found_in_more.estimates
+    width = {one.key: one.ci95[1] - one.ci95[0] for one in estimates if one.ci95}
     skill, spread = TRUE["skill"], TRUE["spread"]
     # Of a mean over 60 problems, each with its own probability and 16 tosses
     error = (skill * (1 - skill) * (spread + (1 - spread) / 16) / 60) ** 0.5
     assert width["skill"] == pytest.approx(2 * 1.96 * error, rel=0.35)
-    counts = {one.key: (one.n, one.problems) for one in found.estimates}
+    counts = {one.key: (one.n, one.problems) for one in estimates}
     assert counts["skill"][1] == 60
     assert 900 < counts["skill"][0] <= 960
     assert counts["judge_skill"][0] + counts["tie_rate"][0] == counts["position_bias"][0] <= 60 * 2 * 24 * 2
@@ -78,15 +101,16 @@ def test_intervals_are_as_wide_as_their_n_makes_them(found: Calibration) -> None
     assert width["judge_persistence"] < 0.35
 
 
+@pytest.mark.nightly
 def test_skills_by_problem_are_nearer_to_the_truth_than_shares_of_right_responses(
-    duels: Run, found: Calibration
+    more_duels: Run, found_in_more: Calibration
 ) -> None:
     truth = Skill(skill=TRUE["skill"], spread=TRUE["spread"])
-    own = {problem: truth.own_chance(problem) for problem in found.skills}
+    own = {problem: truth.own_chance(problem) for problem in found_in_more.skills}
     assert len(own) == 60
-    shrunk = np.array([found.skills[problem] - own[problem] for problem in own])
+    shrunk = np.array([found_in_more.skills[problem] - own[problem] for problem in own])
     graded: dict[str, list[bool]] = {problem: [] for problem in own}
-    for one in duels.records("candidates"):
+    for one in more_duels.records("candidates"):
         if one["answer"] is not None:
             graded[one["problem"]].append(one["correct"])
     plain = np.array([np.mean(graded[problem]) - own[problem] for problem in own])
@@ -97,7 +121,7 @@ def test_skills_by_problem_are_nearer_to_the_truth_than_shares_of_right_response
     assert np.square(shrunk).mean() == pytest.approx(expected, rel=0.6)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few_resamples")
 @pytest.mark.parametrize(("improvement", "misleading"), [(0.3, 0.2), (0.0, 0.0)])
 def test_what_responses_in_view_do_comes_back(improvement: float, misleading: float, tmp_path: Path) -> None:
@@ -135,6 +159,7 @@ def test_the_typical_mistake_makes_wrong_answers_coincide_as_often_as_they_did(
     assert share**2 + (1 - share) ** 2 / (kinds - 1) == pytest.approx(coinciding)
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_a_run_without_duels_tells_of_skill_and_mistakes_alone(tmp_path: Path) -> None:
     words = ("method=self_consistency", "method.samples=4", "task.limit=12", "engine.skill=0.5", *MODEL)
     found = calibrate(simulated_run(tmp_path / "run", *words).path)
@@ -209,11 +234,13 @@ def test_the_verb_writes_an_engine_for_simulated_runs(
 
 @pytest.mark.nightly  # test_rejudge.py judges again, the others calibrate
 @pytest.mark.usefixtures("few_resamples")
-def test_a_judge_that_only_judged_again_comes_back(duels: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_that_only_judged_again_comes_back(
+    more_duels: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The answers stay those of the run, and the verdicts are the transplanted judge's."""
     monkeypatch.setattr(html, "write_report", lambda run: None)  # which takes seconds
     other = ("judge=qwen2_5_7b", "judge_engine=simulated", "judge_engine.judge_skill=0.95", "judge_engine.tie_rate=0.1")
-    run = shutil.copytree(duels.path, tmp_path / "run")
+    run = shutil.copytree(more_duels.path, tmp_path / "run")
     assert rejudge([str(run), *other, "judge_engine.judge_persistence=0"], Terminal(quiet=True)) == 0
     [folder] = run.glob("rejudge/*")
     output = tmp_path / "engine" / "strong.yaml"

@@ -177,6 +177,11 @@ def test_a_resume_of_a_complete_run_says_that_the_code_has_changed(tmp_path: Pat
     said = run("resume", "run", cwd=tmp_path)
     assert "nothing to do; the code of task=letters has changed since: " in said
     assert "evorun rejudge run; or repeat the run by it: evorun replay run\n" in said
+
+
+@pytest.mark.nightly
+def test_a_resume_of_a_complete_sweep_says_it_too(tmp_path: Path, edit: Edit) -> None:
+    edit("0.5")
     again = evorun_here("method=zero_shot", "seed=0,1", "-m", *RUN, "hydra.sweep.dir=sweep", cwd=tmp_path)
     assert "has changed" not in again.stderr
     assert "has changed" not in run("resume", "sweep", cwd=tmp_path)

@@ -57,6 +57,7 @@ def test_a_full_output_is_one_line(tmp_path: Path, full: int) -> None:
     assert done.stderr == "error: cannot write to standard output: No space left on device\n"
 
 
+@pytest.mark.nightly
 def test_an_error_whose_reader_has_left_stops_no_sweep(tmp_path: Path, closed_pipe: int) -> None:
     sweep = ("-m", *DRY_RUN, *SMALL, "method.duels=-1,2", "hydra.sweep.dir=sweep")
     done = evorun(*sweep, cwd=tmp_path, stdout=closed_pipe, stderr=closed_pipe)

@@ -48,6 +48,7 @@ def documented_texts() -> Iterator[tuple[str, str]]:
                     yield node.name, ast.unparse(field.target)
 
 
+@pytest.mark.nightly
 def test_every_setting_that_names_a_file_or_a_folder_is_known() -> None:
     found = {(of, name) for of, name in documented_texts() if not of.startswith("_")}
     assert {name for _, name in found} >= {"data", "prompts", "accelerate_config", "root_principles", "adapter"}

@@ -67,12 +67,14 @@ def test_between_the_jobs_of_a_sweep(number: signal.Signals, tmp_path: Path) -> 
     assert "2 of 3 jobs are not done; continue with: evorun resume sweep\n" in said
 
 
+@pytest.mark.nightly  # test_cli_sweeps.py has such an interrupt, in one process
 def test_while_the_report_is_drawn(tmp_path: Path) -> None:
     said = stopped_at(REPORT, signal.SIGHUP, *TINY, "hydra.run.dir=runs/run", cwd=tmp_path)
     assert statuses(tmp_path / "runs") == ["completed"]
     assert "interrupted; the run is complete, its report is not: evorun report runs/run" in said
 
 
+@pytest.mark.nightly  # likewise
 def test_before_the_first_call(tmp_path: Path) -> None:
     said = stopped_at(BEGINNING, signal.SIGTERM, *TINY, "hydra.run.dir=runs/run", cwd=tmp_path)
     assert statuses(tmp_path / "runs") == ["interrupted"]

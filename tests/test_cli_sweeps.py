@@ -178,13 +178,17 @@ def test_an_arm_that_cannot_run_is_named_before_the_first_one_begins(tmp_path: P
     assert said[0].startswith("error: a job of this sweep cannot run (method=grpo; method=rloo): ")
     assert "its chat template takes no messages of the role tool" in said[0]
     assert again.stderr.splitlines() == ["begun"] * 6  # what has begun needs no more than its journal
-    small = ("method=duel_evolve", "task=arithmetic", "engine=simulated", "budget.calls_per_problem=50")
+
+
+@pytest.mark.parametrize("budgets", ["50", pytest.param("50,80", marks=pytest.mark.nightly)])
+def test_what_a_sweep_will_not_reach_is_said_once(budgets: str, tmp_path: Path) -> None:
+    small = ("method=duel_evolve", "task=arithmetic", "engine=simulated", f"budget.calls_per_problem={budgets}")
     line = "method=duel_evolve may never leave generation 0, which takes up to 60 calls per problem: the budget has 50."
-    with mock.patch("evorun.cli.running.carry_out", begin):
-        warned = evorun_here("-m", *small, "seed=0,1", "hydra.sweep.dir=small", cwd=tmp_path)
-        in_part = evorun_here("-m", *small[:3], f"{small[3]},80", "seed=0,1", "hydra.sweep.dir=part", cwd=tmp_path)
-    assert warned.stderr.splitlines() == [f"warning: {line}", *["begun"] * 2]
-    assert in_part.stderr.splitlines() == [f"warning: {small[3]}: {line}", *["begun"] * 4]
+    with mock.patch("evorun.cli.running.carry_out", return_value="completed") as carried_out:
+        done = evorun_here("-m", *small, "seed=0,1", "hydra.sweep.dir=sweep", cwd=tmp_path)
+    told = line if budgets == "50" else f"budget.calls_per_problem=50: {line}"
+    assert done.stderr.splitlines() == [f"warning: {told}"]
+    assert carried_out.call_count == 2 * len(budgets.split(","))
 
 
 def test_a_key_on_the_command_line_takes_the_place_of_the_swept_one(tmp_path: Path) -> None:
@@ -254,7 +258,9 @@ def test_variants_on_top_of_what_was_typed_are_described() -> None:
 def test_variants_on_top_of_what_was_typed_are_told(tmp_path: Path) -> None:
     with mock.patch("evorun.cli.running.carry_out", return_value="completed"):
         told = evorun_here(*WITH_VARIANTS, "method=espl,grpo", "hydra.sweep.dir=typed", cwd=tmp_path).stdout
-        not_told = evorun_here(*WITH_VARIANTS, "method=espl", OWN_VARIANTS, "hydra.sweep.dir=chosen", cwd=tmp_path).stdout
+        not_told = evorun_here(
+            *WITH_VARIANTS, "method=espl", OWN_VARIANTS, "hydra.sweep.dir=chosen", cwd=tmp_path
+        ).stdout
     assert ON_TOP in told
     assert "on top" not in not_told
 
@@ -387,7 +393,7 @@ def test_a_complete_run_without_its_report_is_not_done(tmp_path: Path) -> None:
 
 
 def test_a_repeated_sweep_has_a_line_for_each_complete_job(tmp_path: Path) -> None:
-    sweep = ("-m", *DRY_RUN, *SMALL, "seed=0,1", "hydra.sweep.dir=sweep")
+    sweep = ("-m", *DRY_RUN[1:], "method=zero_shot", "task.limit=3", "seed=0,1", "hydra.sweep.dir=sweep")
     first = evorun_here(*sweep, cwd=tmp_path).stdout.splitlines()
     assert [line.partition(":")[0] for line in first[:2]] == ["Simulated model", "Sample set"]  # once for both
     lines = evorun_here(*sweep, cwd=tmp_path).stdout.splitlines()

@@ -153,7 +153,7 @@ def test_scripts_that_texts_name_are_there() -> None:
     assert [name for name in sorted(own) if not (ROOT / name).is_file()] == []
 
 
-@pytest.mark.sample(16)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("command", RUNS)
 def test_a_printed_run_lacks_nothing_but_data_and_weights(
     command: str, loaded: dict[str, str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -46,7 +46,7 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 PAGES_WITH_BLOCKS = [page for page in PAGES if "```python\n" in page.read_text()]
-LONG = ("python.md", "write_a_method.md")
+LONG = ("python.md", "write_a_method.md", "write_a_task.md")
 """Pages whose blocks take long; tests of what they call take less."""
 
 

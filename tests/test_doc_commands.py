@@ -102,7 +102,7 @@ def fill_in(command: str, folder: Path) -> list[str]:
     return [*words, "gold_engine=simulated"] if any(word.startswith("gold=") for word in words) else words
 
 
-@pytest.mark.sample(6)
+@pytest.mark.nightly  # each verb has tests of its own
 @pytest.mark.parametrize("command", OF_VERBS)
 def test_a_printed_verb_does_its_work(command: str, folder: Path) -> None:
     done = evorun_here(*fill_in(command, folder), cwd=folder)

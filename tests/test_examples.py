@@ -49,8 +49,8 @@ ELSEWHERE = ("ray_servers", "slurm_servers")
 """Examples whose commands need a cluster; test_ray_servers.py and test_slurm_servers.py carry out their scripts."""
 LONGER = ("brief_reward", "paper_table", "papers", "read_runs", "skypilot_job", "study")
 """Examples that train, sweep or start several interpreters; `.ci/run` gives their commands beside `make test`."""
-ALIKE = ("complaints", "first_to_agree", "knockout", "nqueens", "rows", "slurm_sweep")
-"""Examples of which other tests here, or of rows and sweeps, run most."""
+ALIKE = ("complaints", "first_to_agree", "knockout", "nqueens", "price_list", "rows", "slurm_sweep")
+"""Examples of which other tests run most: those here, or of rows, tools and sweeps."""
 NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(3600)]  # four sweeps take minutes alone, far longer beside others
 WRITTEN = {
     "my_words": ("task",),
@@ -175,11 +175,7 @@ def records(run: Path, name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=NIGHTLY if name in (*LONGER, *ALIKE) else [])
-        for name in NAMES
-        if name not in ELSEWHERE
-    ],
+    [pytest.param(name, marks=NIGHTLY if name in (*LONGER, *ALIKE) else []) for name in NAMES if name not in ELSEWHERE],
 )
 def test_a_readmes_commands_print_what_it_shows(name: str, ran: Callable[[str], Ran]) -> None:
     lines = iter([" ".join(line.split()) for line in ran(name).printed.splitlines()])
@@ -195,6 +191,7 @@ def test_the_list_of_examples_has_each() -> None:
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} - {"__pycache__"} == set(NAMES)
 
 
+@pytest.mark.nightly
 def test_tasks_pass_the_suite_of_tasks(installed: Installed) -> None:
     assert len((EXAMPLES / "nqueens" / "nqueens.py").read_text().splitlines()) <= 82
     for name in ("nqueens", "complaints", "price_list"):
@@ -309,6 +306,7 @@ def test_a_grader_of_ones_own_compares_days(ran: Callable[[str], Ran]) -> None:
     assert {kind: one["package"] for kind, one in plugins.items()} == {"grader": "evorun-date-grader"}
 
 
+@pytest.mark.nightly
 def test_graders_pass_the_suite_of_graders(installed: Installed) -> None:
     from date_grader import Dates
 
@@ -317,7 +315,7 @@ def test_graders_pass_the_suite_of_graders(installed: Installed) -> None:
     check_grader(Dates, rows, wrong={"When?": ["1969-07-20", "21.07.1970"]})
 
 
-@pytest.mark.nightly  # check_reward passes by day
+@pytest.mark.nightly
 def test_a_reward_of_ones_own_is_learned_from(ran: Callable[[str], Ran]) -> None:
     (run,) = ran("brief_reward").runs["grpo"]
     calls = [one for one in read_journal(run / "journal.sqlite") if one.usage is not None]
@@ -328,6 +326,7 @@ def test_a_reward_of_ones_own_is_learned_from(ran: Callable[[str], Ran]) -> None
         assert one["reward"] == pytest.approx(one["correct"] - 0.001 * len(said[one["call"]].split()))
 
 
+@pytest.mark.nightly
 def test_rewards_pass_the_suite_of_rewards(installed: Installed) -> None:
     from brief_reward import BriefReward
 
@@ -335,6 +334,7 @@ def test_rewards_pass_the_suite_of_rewards(installed: Installed) -> None:
     check_reward(lambda: BriefReward(word_price=0.0), task_config("arithmetic"))
 
 
+@pytest.mark.nightly
 def test_a_tools_prices_add_up_to_the_right_answers(ran: Callable[[str], Ran]) -> None:
     folder, _ = ran("price_list")
     (run,) = folder.glob("outputs/prices")
@@ -457,13 +457,9 @@ def test_a_notebooks_table_has_the_means_of_its_runs(ran: Callable[[str], Ran]) 
         assert row[4] == f"{calls:.1f}"
 
 
-@pytest.mark.parametrize(
-    ("names", "passed"),
-    [(("my_words", "my_vote"), 5), pytest.param(tuple(WRITTEN), 13, marks=pytest.mark.nightly)],
-    ids=["few", "all"],
-)
-def test_written_packages_pass_their_own_tests(names: tuple[str, ...], passed: int, installed: Installed) -> None:
-    folder, *others = (installed.work / name for name in names)
+@pytest.mark.nightly
+def test_written_packages_pass_their_own_tests(installed: Installed) -> None:
+    folder, *others = (installed.work / name for name in WRITTEN)
     tests = [folder / f"test_{folder.name}.py", *(other / f"test_{other.name}.py" for other in others)]
     # Of plug-ins that the forked process has imported already, pytest would warn.
     arguments = ("-q", "-p", "no:cacheprovider", "--disable-plugin-autoload", *tests)
@@ -471,7 +467,7 @@ def test_written_packages_pass_their_own_tests(names: tuple[str, ...], passed: i
         *arguments, program=str(Path(pytest.__file__).with_name("__main__.py")), cwd=folder, env=installed.environment
     )
     assert done.returncode == 0, done.stdout
-    assert re.search(rf"^{passed} passed", done.stdout, re.MULTILINE)
+    assert re.search(r"^13 passed", done.stdout, re.MULTILINE)
     assert "warning" not in (done.stdout + done.stderr).lower()
 
 

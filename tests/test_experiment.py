@@ -105,6 +105,7 @@ def test_a_run_is_simulated_when_any_of_its_engines_is(
     assert manifest["simulated"] is (policy_simulated or judge_simulated)
 
 
+@pytest.mark.nightly
 def test_python_seldom_looks_for_cycles(tmp_path: Path) -> None:
     started: list[int] = []
 

@@ -106,6 +106,7 @@ GOLDEN: dict[tuple[tuple[str, ...], str], list[str]] = {
 }
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(("words", "gpus"), GOLDEN, ids=lambda value: value if isinstance(value, str) else value[0])
 def test_the_papers_set_ups_have_these_gpus(words: tuple[str, ...], gpus: str) -> None:
     assert rows(words, gpus) == GOLDEN[words, gpus]

@@ -37,10 +37,10 @@ from evorun_process import environment
 
 FEW = (
     ["experiment=espl/simulated_study", "method=lyria", "method.generations=77", "hydra.sweeper.variants=[]"],
-    ["method=laft", "task=sudoku", "~budget"],
     ["method=nothing"],
 )
 OTHERS = (
+    ["method=laft", "task=sudoku", "~budget"],
     ["experiment=espl/simulated_study", "method=lyria", "judge=qwen2_5_7b"],
     ["method=mpo", "release=mpo", "hydra/launcher=slurm"],
     ["experiment=espl/simulated_study", "method.nothing=1"],

@@ -91,7 +91,7 @@ def test_a_budget_never_pays_for_part_of_a_panel(tmp_path: Path, calls: int) -> 
         assert judged
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["best_of_n", "feedback_descent", "duel_evolve"])
 def test_an_oracle_prefers_right_answers_and_costs_what_a_judge_costs(tmp_path: Path, method: str) -> None:
     size = {"best_of_n": ("method.samples=6", "method.rounds=2"), "feedback_descent": ("method.generations=6",)}

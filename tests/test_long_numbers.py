@@ -53,7 +53,9 @@ def leaves(node: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[t
             yield (*path, key), value
 
 
-@pytest.mark.parametrize("number", [10**400, float("nan")], ids=["huge", "nan"])
+@pytest.mark.parametrize(
+    "number", [10**400, pytest.param(float("nan"), marks=pytest.mark.nightly)], ids=["huge", "nan"]
+)
 def test_every_key_of_a_run_takes_or_refuses_every_number(number: float) -> None:
     config = composed("engine=simulated", "method=duel_evolve", "task=livecodebench")
     for path, _ in leaves(config):

@@ -75,6 +75,7 @@ def test_every_module_with_regular_expressions_is_checked_or_reads_no_model_text
     assert using - checked == set(WITHOUT_MODEL_TEXT)
 
 
+@pytest.mark.sample(76)
 @pytest.mark.parametrize("name", [*FUNCTIONS, *PARSERS])
 def test_no_text_raises(name: str) -> None:
     read = FUNCTIONS[name].read if name in FUNCTIONS else parser(name)
@@ -110,6 +111,7 @@ def test_functions_of_a_program_are_not_searched_for_each_of_its_numbers(name: s
     refuse_growth(FUNCTIONS[f"tasks.livecodebench.operators: {name}"].read, lambda n: function * (n // len(function)))
 
 
+@pytest.mark.nightly
 def test_boxes_in_boxes_are_not_copied_box_by_box() -> None:
     nested, flat = "\\boxed{" * 20_000 + "}" * 20_000, "\\boxed{}" * 20_000
     assert any(_seconds(last_boxed, nested) < 10 * _seconds(last_boxed, flat) for _ in range(3))
@@ -154,6 +156,7 @@ def _seconds(read: Callable[[str], object], text: str) -> float:
         gc.enable()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("piece", ["```\n", "```x```\n", "~~~\nx\n"])
 def test_the_text_before_a_block_is_not_copied_for_each(piece: str) -> None:
     def peak(length: int) -> int:
