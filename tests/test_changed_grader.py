@@ -161,13 +161,20 @@ def test_a_sweep_is_graded_again_into_one_table_of_its_arms(tmp_path: Path, edit
         assert rows[method][1:6] == ["2", "x", "4", f"{mean:.3f}", f"{mean / 2:.3f}"]
         assert rows[method][6].endswith(f"{mean / 2:.3f}")
     assert said.endswith("compare the methods by these grades: evorun replay sweep\n")
+
+
+@pytest.mark.nightly
+def test_a_job_that_cannot_be_graded_again_is_left_out(tmp_path: Path) -> None:
+    run("-m", "method=zero_shot", "seed=0,1", *RUN, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    (job, _) = sorted(folder.parent for folder in (tmp_path / "sweep").glob("*/results.json"))
     done = evorun_here("rejudge", "sweep", "gold=oracle", cwd=tmp_path)
     assert "sweep: expected one run; of a sweep, code alone grades again" in done.stderr
-    (jobs[0] / "problems.jsonl").write_text("{}\n")
+    (job / "problems.jsonl").write_text("{}\n")
     done = evorun_here("rejudge", "sweep", cwd=tmp_path)
     assert done.returncode == 1
     assert "left out: " in done.stderr
-    assert rows["zero_shot"] == next(line.split() for line in done.stdout.splitlines() if " zero_shot " in line)
+    [row] = [line.split() for line in done.stdout.splitlines() if line.startswith("  zero_shot ")]
+    assert row[1] == "4"  # of the other job alone
 
 
 def test_a_resume_of_a_complete_run_says_that_the_code_has_changed(tmp_path: Path, edit: Edit) -> None:

@@ -68,16 +68,16 @@ def test_a_default_output_beside_the_responses_of_a_run_is_refused(sweep: Path) 
 
 def test_an_export_replaces_files_when_the_user_says_so(sweep: Path) -> None:
     export = (*REPORT, "--export=figures")
-    done = evorun_here(*export, cwd=sweep.parent)
-    assert done.returncode == 0
-    number = len(list((sweep.parent / "figures").iterdir()))
-    assert done.stdout.endswith(f"\nExported: {number} files (figures and tables) in figures\n")
-    before = {path: path.read_bytes() for path in sweep.parent.rglob("*.html")}
+    (sweep.parent / "figures").mkdir()
     (sweep.parent / "figures" / "arms.csv").write_text("mine")
+    before = {path: path.read_bytes() for path in sweep.parent.rglob("*.html")}
     done = evorun_here(*export, cwd=sweep.parent)
     assert (done.returncode, done.stdout) == (1, "")
     assert len(done.stderr.splitlines()) == 1
     assert "figures/arms.csv exists; --overwrite replaces it" in done.stderr
     assert {path: path.read_bytes() for path in sweep.parent.rglob("*.html")} == before
-    assert evorun_here(*export, "--overwrite", cwd=sweep.parent).returncode == 0
+    done = evorun_here(*export, "--overwrite", cwd=sweep.parent)
+    assert done.returncode == 0
+    number = len(list((sweep.parent / "figures").iterdir()))
+    assert done.stdout.endswith(f"\nExported: {number} files (figures and tables) in figures\n")
     assert (sweep.parent / "figures" / "arms.csv").read_text() != "mine"

@@ -208,21 +208,29 @@ def test_an_id_that_was_not_drawn_names_what_decides_the_draw(tmp_path: Path) ->
     assert "is held out for demonstrations; lower task.validation_per_stratum" in line
 
 
-def test_what_is_not_shielded_is_said_before_programs_run(tmp_path: Path) -> None:
-    programs = ("task=livecodebench", "task.source=sample", "sandbox.isolation=rlimits")
+UNSHIELDED = ("task=livecodebench", "task.source=sample", "sandbox.isolation=rlimits")
+NOT_SHIELDED = "no full isolation (rlimits): programs can read "
+
+
+@pytest.mark.nightly
+def test_what_is_not_shielded_is_said_before_responses_are_graded(tmp_path: Path) -> None:
     identity = load_task("livecodebench", source="sample").problems[0].id
     (tmp_path / "r.jsonl").write_text(json.dumps({"id": identity, "response": "no program"}))
-    expected = "warning: no full isolation (rlimits): programs can read "
     with interpreter_for_other_users():
-        done = evorun_here("grade", *programs, "responses=r.jsonl", cwd=tmp_path)
+        done = evorun_here("grade", *UNSHIELDED, "responses=r.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [line[: len(expected)] for line in done.stderr.splitlines()] == [expected]
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"warning: {NOT_SHIELDED}")
+
+
+def test_what_is_not_shielded_is_said_before_programs_run(tmp_path: Path) -> None:
     run = ("engine=simulated", "method=zero_shot", "task.limit=1", "hydra.run.dir=run")
     with interpreter_for_other_users():
-        done = evorun_here(*programs, *run, cwd=tmp_path)
+        done = evorun_here(*UNSHIELDED, *run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [line[: len(expected)] for line in done.stderr.splitlines()] == [expected]
-    assert expected.removeprefix("warning: ") in (tmp_path / "run" / "evorun.log").read_text()
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"warning: {NOT_SHIELDED}")
+    assert NOT_SHIELDED in (tmp_path / "run" / "evorun.log").read_text()
 
 
 @pytest.mark.parametrize("own_engine", [True, False])

@@ -60,9 +60,10 @@ def list_lines(path: Path, *words: str) -> list[str]:
     return list_warnings(load_outcome(simulated_run(path, *words, "task.limit=2").path))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("method", "left"),
-    [("rsa", True), pytest.param("pdr", True, marks=pytest.mark.nightly), ("self_consistency", False)],
+    [("rsa", True), ("pdr", True), ("self_consistency", False)],
 )
 def test_calls_that_a_method_has_left_are_told_with_their_reason(method: str, left: bool, tmp_path: Path) -> None:
     lines = list_lines(tmp_path / "run", f"method={method}", *TOOLS, "budget.calls_per_problem=120")

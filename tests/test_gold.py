@@ -228,6 +228,7 @@ def test_a_run_says_where_its_grade_is_its_reward() -> None:
     assert grades_own_reward(check(composed("method=zero_shot", *ESSAY))) == []
 
 
+@pytest.mark.nightly
 def test_learning_by_a_rubric_resumes_beside_it_and_replays(tmp_path: Path) -> None:
     """By plans, which the episodes of a problem share, in the order in which they happen to ask."""
 
