@@ -350,6 +350,6 @@ ONE_OF_A_KIND = (
 LIKE_ANOTHER = (
     *("sleep_forever", "zip_bomb", "huge_integer", "catastrophic_regex", "deep_recursion_in_c", "catches_signals"),
     *("patient_fork_bomb", "fork_bomb_of_groups", "short_lived_children", "children_of_children"),
-    *("atexit_loop", "finalizer_loop", "trace_loop"),
+    *("thread_that_stays", "atexit_loop", "finalizer_loop", "trace_loop"),
 )
 """Programs that take longest of those that meet the same wall as another one."""

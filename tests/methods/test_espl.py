@@ -652,6 +652,7 @@ RUN = (
 )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("reflect_with", ["reference", "policy"])
 def test_the_journal_names_the_weights_of_each_call(tmp_path: Path, reflect_with: str) -> None:
     """The base model reflects, or the policy before the step's update, as it made the rollouts."""

@@ -202,7 +202,7 @@ async def test_expected_calls_are_those_of_appendix_a() -> None:
     assert make_config("method", "lyria").expected_calls() == pytest.approx(345)
     settings_ = config(population=12, generations=10, elites=2, dedup_attempts=0)
     spent = []
-    for number_ in range(20):
+    for number_ in range(12):
         meter = make_meter()
         await solve(Lyria(settings_), model(10**9), task=Breeding(), meter=meter, number=number_)
         spent.append(meter.total.calls)

@@ -118,7 +118,7 @@ def lagged(folder: Path, lag: int, *engine: str, **stop: int) -> Run:
     return carry_out(check(composed(*LAGGED, *(engine or SIMULATED), f"training.max_lag={lag}")), folder, **stop)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("lag", [2, 1])
 def test_a_steps_weights_are_those_that_its_number_says_also_when_it_is_resumed(lag: int, tmp_path: Path) -> None:
     whole = lagged(tmp_path / "whole", lag)

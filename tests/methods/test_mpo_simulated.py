@@ -96,6 +96,7 @@ def write_overrides(run: Path, method: str) -> None:
     (run / ".hydra" / "overrides.yaml").write_text(f"- method={method}\n- seed=0\n")
 
 
+@pytest.mark.nightly
 def test_the_measured_delay_is_that_between_the_loopholes_onset_and_the_rubric_that_closes_it(
     tmp_path: Path, study: Any
 ) -> None:
@@ -146,7 +147,7 @@ def test_a_rubric_that_is_refined_in_view_of_the_hacking_is_not(fixed: Truth, tm
     assert CLOSING["language"] in refined.rubrics[-1]
 
 
-@pytest.mark.nightly  # one kind is closed by day, with its delay
+@pytest.mark.nightly  # one kind is closed by day
 def test_loopholes_of_all_kinds_at_once_are_found_one_by_one(tmp_path: Path) -> None:
     all_kinds = ("engine.loophole_kind=all", "engine.loophole_rate=0.3")
     fixed, refined = (play(tmp_path / method, method, *all_kinds) for method in ("ppo", "mpo"))

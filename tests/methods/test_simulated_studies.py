@@ -89,7 +89,7 @@ REAL_ENOUGH = yaml_values("experiment", "duel_evolve/simulated_study")["engine"]
 DRY_RUN = yaml_values("engine", "simulated")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("model", "is_above"), [({**DRY_RUN, **REAL_ENOUGH}, True), (DRY_RUN, False)])
 async def test_a_vote_is_above_one_response_on_the_studys_model_and_below_it_on_the_dry_runs(
     model: dict[str, Any], is_above: bool

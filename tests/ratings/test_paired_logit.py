@@ -72,9 +72,9 @@ def test_intervals_are_the_percentiles_of_fits_to_matches_drawn_again():
     first, second, score, longer = played(matches=60, players=3)
     cluster = np.arange(60) % 12
     model = PairedLogit(3, first, second, score, longer[:, None], prior_sd=2)
-    found = model.intervals(model.fit(), resample_clusters(cluster, 40, np.random.default_rng(5)))
+    found = model.intervals(model.fit(), resample_clusters(cluster, 20, np.random.default_rng(5)))
     fits, rng = [], np.random.default_rng(5)
-    for _ in range(40):
+    for _ in range(20):
         counts = rng.multinomial(12, np.full(12, 1 / 12))
         again = np.concatenate([np.flatnonzero(cluster == one) for one in np.repeat(np.arange(12), counts)])
         data = first[again], second[again], score[again], longer[again, None]

@@ -58,8 +58,9 @@ async def contains(sandbox: Sandbox, hostile: Hostile) -> None:
 
 
 @AS_ROOT
-@pytest.mark.parametrize("names", [ONE_OF_A_KIND, pytest.param(None, marks=pytest.mark.nightly)], ids=["few", "all"])
-@pytest.mark.parametrize("isolation", [pytest.param("bubblewrap", marks=pytest.mark.nightly), "namespaces"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("names", [ONE_OF_A_KIND, None], ids=["few", "all"])
+@pytest.mark.parametrize("isolation", ["bubblewrap", "namespaces"])
 def test_programs_are_contained_in_full_isolation_for_an_ordinary_user_too(
     isolation: str, names: Sequence[str] | None
 ) -> None:

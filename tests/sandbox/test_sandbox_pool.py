@@ -140,7 +140,7 @@ async def test_a_zygote_that_is_killed_is_replaced_and_its_program_runs_again(be
     below()[0].kill()
     assert (await sandbox.run(Program("print(1)"), "", LIMITS)).stdout == "1\n"
     idle = len(below())
-    task = asyncio.create_task(sandbox.run(Program("import time\ntime.sleep(0.5)\nprint(2)"), "", LIMITS))
+    task = asyncio.create_task(sandbox.run(Program("import time\ntime.sleep(0.2)\nprint(2)"), "", LIMITS))
     await until(lambda: len(below()) > idle)
     below()[0].kill()
     assert (await task).stdout == "2\n"
@@ -191,6 +191,7 @@ def test_our_own_end_ends_everything(isolation: str) -> None:
     assert scratch == "None" or os.listdir(scratch) == []
 
 
+@pytest.mark.sample(2)
 async def test_every_isolation_runs_programs_of_both_kinds(isolation: str) -> None:
     try:
         sandbox = await opened(isolation=isolation, slots=1)
@@ -338,7 +339,10 @@ UNLIMITED = "(its processes are not limited|more than 4 processes)"  # by whom i
             "it opens sockets to this machine's processes",
         ),
         pytest.param("rlimits", "cell", 'kernel.become(settings["user"])', "pass", "it runs as root", marks=AS_ROOT),
-        pytest.param("rlimits", "cell", 'settings["own_process_count"]', "False", UNLIMITED, marks=AS_ROOT),
+        pytest.param(
+            *("rlimits", "cell", 'settings["own_process_count"]', "False", UNLIMITED),
+            marks=[AS_ROOT, pytest.mark.nightly],
+        ),
     ],
     indirect=["isolation"],
 )
@@ -421,11 +425,7 @@ async def test_without_runsc_gvisor_is_refused_in_a_line(monkeypatch: pytest.Mon
 @AS_ROOT
 @pytest.mark.parametrize(
     "isolation",
-    [
-        # By day an ordinary user's hostile programs are contained in a full isolation.
-        *(pytest.param(full, marks=pytest.mark.nightly) for full in ("bubblewrap", "namespaces")),
-        "rlimits",
-    ],
+    ["namespaces", *(pytest.param(other, marks=pytest.mark.nightly) for other in ("bubblewrap", "rlimits"))],
 )
 def test_an_ordinary_user_can_do_the_same(isolation: str) -> None:
     if not SYSTEMS_OWN.exists() or version_of(SYSTEMS_OWN) != str(sys.version_info[:2]):
