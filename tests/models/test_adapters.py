@@ -213,6 +213,7 @@ class TestTransformersEngine:
             assert plain != under
             assert reply.completions[0].text == under
 
+    @pytest.mark.nightly
     async def test_an_adapter_of_another_model_is_one_line(self, tmp_path: Path) -> None:
         write_adapters(TestFit.llama(), [tmp_path / "a"], rank=2)
         with pytest.raises(EngineError, match="does not fit model 'HuggingFaceTB") as caught:

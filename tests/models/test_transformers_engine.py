@@ -196,6 +196,7 @@ async def test_completion_ends_where_the_context_does(served: ModelConfig) -> No
         await short.close()
 
 
+@pytest.mark.nightly
 async def test_a_long_batch_does_not_block_the_event_loop(engine: TransformersModel) -> None:
     requests = [ask("Tell a story. " * 30 + str(i), max_tokens=24, temperature=1.0, seed=i) for i in range(16)]
     work = asyncio.gather(*(engine.complete(r) for r in requests))

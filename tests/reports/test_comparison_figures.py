@@ -215,6 +215,7 @@ def test_a_methods_own_figure_that_arms_share_has_a_line_for_each(
     assert "Means over the problems that took the step. Thick lines are means over seeds" in drawn[0].note
 
 
+@pytest.mark.nightly
 def test_no_leader_crosses_the_figure_to_a_line_that_ends_early(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     draw_only("accuracy-step")
     runs = [_run(tmp_path, f"m{steps}", 0, [i < 6 for i in range(9)], steps=steps) for steps in (2, 60)]
@@ -231,6 +232,7 @@ def test_no_leader_crosses_the_figure_to_a_line_that_ends_early(tmp_path: Path, 
     assert one / most == pytest.approx(1 / (1 + 9 / 10 * np.log10(59)), rel=0.02)
 
 
+@pytest.mark.nightly
 def test_a_method_that_asks_once_does_not_squeeze_the_curves_of_others(
     tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:

@@ -295,6 +295,7 @@ def _evolved(tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[..
         return run, render_report(run)
 
 
+@pytest.mark.nightly
 def test_bands_of_ratings_and_bars_of_test_scores_are_those_of_the_records(evolved: tuple[Path, str]) -> None:
     run, html = evolved
     courses = group_of(read(run, "ratings"), "candidate")
@@ -310,6 +311,7 @@ def test_bands_of_ratings_and_bars_of_test_scores_are_those_of_the_records(evolv
         assert has_bar(panel, at, one["low"], at, one["high"])
 
 
+@pytest.mark.nightly
 def test_studies_of_prompts_are_drawn_as_they_were_recorded(evolved: tuple[Path, str]) -> None:
     run, html = evolved
     cells = json.loads((run / "artifacts" / "transplant.json").read_text())
@@ -323,6 +325,7 @@ def test_studies_of_prompts_are_drawn_as_they_were_recorded(evolved: tuple[Path,
         assert has_bar(panel, one["low"], number, one["high"], number)
 
 
+@pytest.mark.nightly
 def test_a_trees_edges_join_each_member_to_its_parents(evolved: tuple[Path, str]) -> None:
     run, html = evolved
     panel = panels_of(html, "Evolutionary tree of system prompts by training step")[0]

@@ -96,9 +96,10 @@ def test_a_comparisons_figures_fit_the_width(sweep: list[Path], width: float, dr
     check(figures, width)
 
 
-KINDS = [("search", 5.5), *(pytest.param(kind, 3.25, marks=pytest.mark.nightly) for kind in ("prompts", "rubrics"))]
+KINDS = [("search", 5.5), ("prompts", 3.25), ("rubrics", 3.25)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("kind", "width"), KINDS)
 def test_a_runs_figures_fit_the_width(tmp_path: Path, kind: str, width: float, draw_only: Callable[..., None]) -> None:
     draw_only()

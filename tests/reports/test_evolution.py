@@ -333,6 +333,7 @@ def test_a_tree_has_an_element_for_each_candidate_and_the_table_a_row(
     assert len(sections.tables["population"].csv().splitlines()) == 1 + count
 
 
+@pytest.mark.nightly
 def test_names_in_a_tree_cover_no_mark_and_its_axis_goes_beyond_the_last_step() -> None:
     for last in (17, 25):
         # leaves crowd: the best one stands right below another, and so does the latest

@@ -275,6 +275,7 @@ def _listed(rubrics: Any) -> list[str]:
     return texts(rubrics, "#member-rows tr:not([hidden]) td:first-child button")
 
 
+@pytest.mark.nightly
 def test_the_table_shows_one_key_at_a_time_and_the_diff_to_the_rubric_before(rubrics: Any) -> None:
     assert _listed(rubrics) == [visible(f"{KEYS[1]}#{number}") for number in range(4)]
     choose = (
@@ -294,6 +295,7 @@ def test_the_table_shows_one_key_at_a_time_and_the_diff_to_the_rubric_before(rub
     assert rubrics.execute_script("return window.pwned") is None
 
 
+@pytest.mark.nightly
 def test_rollouts_name_the_rubric_that_scored_them(rubrics: Any) -> None:
     first = texts(rubrics, "#rollout-list summary")[0]
     assert "rubric algebra 1#0" in first

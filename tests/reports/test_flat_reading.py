@@ -13,6 +13,8 @@ from evorun.runs.results import write_results
 from evorun.runs.scores import ACCURACY
 from run_fixture import RunSpec, write_run
 
+pytestmark = pytest.mark.nightly
+
 SHORT, LONG = 100, 20_000
 
 
@@ -37,7 +39,6 @@ def reading(what: str, run: Path) -> Callable[[], object]:
     }[what]
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("what", ["results", "steps", "candidates"])
 def test_the_length_of_texts_does_not_decide_what_is_in_memory(what: str, tmp_path: Path) -> None:
     def peak(length: int) -> int:
@@ -48,7 +49,6 @@ def test_the_length_of_texts_does_not_decide_what_is_in_memory(what: str, tmp_pa
     assert long - short < 10 * LONG  # one record being read, in a few forms; there are 60 texts
 
 
-@pytest.mark.nightly
 def test_a_page_has_the_texts_of_one_problem_in_memory(tmp_path: Path) -> None:
     def beyond_the_result(problems: int) -> int:
         run = write_run(tmp_path / f"{problems}", RunSpec(problems=problems, candidates=30, text_length=4_000))

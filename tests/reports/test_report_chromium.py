@@ -285,6 +285,7 @@ def test_nothing_scrolls_sideways_and_no_column_is_a_letter_wide(page: Any, widt
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+@pytest.mark.nightly
 def test_what_is_believed_of_candidates_has_its_methods_name(
     chromium: Any, tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:

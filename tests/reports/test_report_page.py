@@ -282,6 +282,7 @@ def test_a_methods_own_figures_and_its_pool_are_drawn_by_step(tmp_path: Path, dr
     assert "dotted" not in section
 
 
+@pytest.mark.nightly
 def test_a_methods_own_figures_are_dotted_where_few_problems_have_them(
     tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:

@@ -159,6 +159,7 @@ def test_the_section_has_the_figures_and_what_became_of_refinements(
     assert [row[0] for row in section.tables["rubric_scores"].rows] == [f"rubric#{n}" for n in range(4)]
 
 
+@pytest.mark.nightly
 def test_the_reward_is_drawn_once_where_it_is_the_raw_one(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     draw_only("training")
     run = write_rubric_run(tmp_path / "run")

@@ -514,6 +514,7 @@ def _workers(monkeypatch: pytest.MonkeyPatch) -> Any:
     workers.close()
 
 
+@pytest.mark.nightly
 async def test_processes_answer_fail_and_end(workers: Workers, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(await workers.run(read_live, folder / "run"))["texts"]
     with pytest.raises(PageError, match=r"is not a run directory: expected a file manifest\.json in it"):
