@@ -106,6 +106,7 @@ async def test_log_probabilities_have_six_decimals_when_made_and_when_given_back
     assert b"-0.123457,-0.0,0.0,-23.456789]" in next(one.result for one in read_journal(tmp_path / "j"))
 
 
+@pytest.mark.nightly
 async def test_a_call_that_is_done_leaves_no_key_in_memory(tmp_path: Path) -> None:
     # of a run of paper size, 1.4 million: more than 200 MB; keys this long stand out from what the interpreter keeps
     journal = Journal(tmp_path / "j")

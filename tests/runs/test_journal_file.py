@@ -199,7 +199,7 @@ def _other_types(path: Path) -> None:
 
 def _request_of_gigabytes(path: Path) -> None:
     text = zlib.compress(msgspec.msgpack.encode([b"x" * (30 << 20)]))
-    request = zlib.compress(msgspec.msgpack.encode([([0] * 200_000, b"", None, 0.0)] * 3))
+    request = zlib.compress(msgspec.msgpack.encode([([0] * 2_000, b"", None, 0.0)] * 3))
     with closing(sqlite3.connect(path)) as connection, connection:
         for table, body, count in (("texts", text, 1), ("requests", request, 3)):
             connection.execute(f"DELETE FROM {table}")

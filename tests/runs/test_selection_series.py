@@ -97,6 +97,7 @@ def test_degrees_are_utilities_whichever_way_the_score_runs(tmp_path: Path) -> N
     assert [found["regret", number] for number in (0, 1, 2)] == pytest.approx([0.3, 0.3, 0.0])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("method", ["duel_evolve", "rsa", "lyria"])
 def test_the_last_point_is_what_results_count_over_the_whole_run(tmp_path: Path, method: str) -> None:
     run = simulated_run(

@@ -133,7 +133,7 @@ def _bca(values: list[float], confidence: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(
-    "values", [[97.5, 88.0, 100.0, 12.25, 63.0, 79.1], [0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 9.0], [0.1, 0.5, 0.45, 3.0]]
+    "values", [[97.5, 88.0, 100.0, 12.25, 63.0, 79.1], [0.0, 0.0, 0.0, 0.0, 2.0, 9.0], [0.1, 0.5, 0.45, 3.0]]
 )
 def test_the_interval_of_a_mean_is_efrons(values: list[float]) -> None:
     spread = max(values) - min(values)
@@ -193,10 +193,10 @@ def test_rank_correlation_is_spearmans_within_groups_and_draws_members_again() -
     assert found.value == pytest.approx(np.mean([stats.spearmanr(*one).statistic for one in values]))
     assert found.n == 12
     # the same members of each group, each as often as it was drawn
-    draws = np.random.default_rng(0).multinomial(12, [1 / 12] * 12, 200)
+    draws = np.random.default_rng(0).multinomial(12, [1 / 12] * 12, 50)
     means = [np.mean([stats.spearmanr(*np.repeat(one, times, axis=1)).statistic for one in values]) for times in draws]
     expected = np.quantile(means, [0.025, 0.975])
-    assert rank_correlation(groups, resamples=200).ci95 == pytest.approx(expected)
+    assert rank_correlation(groups, resamples=50).ci95 == pytest.approx(expected)
 
 
 def test_rank_correlation_of_many_members_compares_no_two_and_holds_a_batch_of_resamples() -> None:
@@ -270,7 +270,7 @@ def test_the_smallest_difference_is_found_as_often_as_it_says(spread: Spread) ->
     values = difference + rng.normal(size=(2000, seeds, problems)) * np.sqrt(spread.rest)
     values += rng.normal(size=(2000, 1, problems)) * np.sqrt(spread.problem)
     values += rng.normal(size=(2000, seeds, 1)) * np.sqrt(spread.seed)
-    estimates = [mean for table in values[:600] if (mean := crossed_mean(table)) is not None]
+    estimates = [mean for table in values[:200] if (mean := crossed_mean(table)) is not None]
     # more often with seeds that share luck: their variance, of five values, is often estimated too low
     assert 0.65 <= np.mean([estimate.p_differs() < 0.05 for estimate in estimates]) <= 0.85
 

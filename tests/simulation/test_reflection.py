@@ -39,7 +39,7 @@ def written(
 def test_edits_apply_and_are_of_every_kind() -> None:
     rng = np.random.default_rng(0)
     applied: Counter[str] = Counter()
-    for _ in range(300):
+    for _ in range(100):
         patched = written("critique", HELD, rng)
         assert not patched.refused
         applied.update(edit.op for edit in patched.edits)
@@ -83,7 +83,7 @@ def test_reflections_that_know_raise_merit_and_blind_ones_do_not() -> None:
     rng = np.random.default_rng(0)
     alike = {"helpful_principles": 0.4, "harmful_principles": 0.4}
     means = {
-        skill: np.mean([merit_after(20, rng, reflection_skill=skill, **alike) for _ in range(30)])
+        skill: np.mean([merit_after(20, rng, reflection_skill=skill, **alike) for _ in range(12)])
         for skill in (0.0, 0.5, 1.0)
     }
     sizes = World(principle_gain=1.0, helpful_principles=0.4, harmful_principles=0)

@@ -68,7 +68,7 @@ def test_a_response_whose_worth_is_known_is_not_judged_by_how_it_looks() -> None
 def test_a_reward_models_error_stays_on_the_scale_however_many_items_there_are() -> None:
     rng = np.random.default_rng(0)
     for rubric in (FREE, read_rubric(refine("merging", CLOSED, rng))):
-        shares = [given(f"{OPEN} {HALF}", rng, rubric, reward_noise=0.2) for _ in range(1000)]
+        shares = [given(f"{OPEN} {HALF}", rng, rubric, reward_noise=0.2) for _ in range(400)]
         assert np.mean(shares) == pytest.approx(0.5, abs=0.03)
         assert np.std(shares) == pytest.approx(0.2, abs=0.03)
         assert max(given(f"{OPEN} {ESSAY}", rng, rubric, reward_noise=0.2) for _ in range(20)) == 1
@@ -77,12 +77,11 @@ def test_a_reward_models_error_stays_on_the_scale_however_many_items_there_are()
 @pytest.mark.parametrize(
     ("skill", "kind"),
     [
-        *((0.4, kind) for kind in KINDS),
-        *(
-            pytest.param(skill, kind, marks=[pytest.mark.nightly] * (kind != KINDS[0]))
-            for skill in (0.0, 1.0)
-            for kind in KINDS
-        ),
+        pytest.param(
+            skill, kind, marks=[pytest.mark.nightly] * (kind != KINDS[0] and (skill, kind) != (0.4, KINDS[-1]))
+        )
+        for skill in (0.0, 0.4, 1.0)
+        for kind in KINDS
     ],
 )
 def test_a_criterion_against_a_kind_comes_only_from_a_sample_that_looks_like_it(skill: float, kind: str) -> None:
@@ -113,14 +112,14 @@ def test_items_of_a_problem_are_against_what_its_responses_exploit_and_harmful_a
     rng = np.random.default_rng(0)
     strength = strengths(EXPLOITS["length"])["length"]
     shown = f"{OPEN}\n{ESSAY}\n{response(EXPLOITS['length'])}"
-    written = [refine("items", shown, rng, meta_skill=skill, meta_harm=0.6) for _ in range(400)]
+    written = [refine("items", shown, rng, meta_skill=skill, meta_harm=0.6) for _ in range(150)]
 
     def share(criterion: str) -> float:
         return sum(criterion in text for text in written) / len(written)
 
-    assert share(CLOSING["length"]) == pytest.approx(skill * strength, abs=0.08)
+    assert share(CLOSING["length"]) == pytest.approx(skill * strength, abs=0.12)
     assert [share(CLOSING[kind]) for kind in KINDS if kind != "length"] == [0] * (len(KINDS) - 1)
-    assert share(HARMFUL) == pytest.approx(0.6, abs=0.08)
+    assert share(HARMFUL) == pytest.approx(0.6, abs=0.12)
     again = refine("items", f"{shown}\n{CLOSING['length']}\n{HARMFUL}", rng, meta_skill=1, meta_harm=1)
     assert CLOSING["length"] not in again
     assert HARMFUL not in again

@@ -98,6 +98,7 @@ class Judged(Parrot):
         return float(request.seed % 2 == 0)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("skill", [0.9, 0.5, 0.2])
 async def test_confidences_are_as_informative_as_set(skill: float) -> None:
     engine = make_config("engine", "simulated", confidence_skill=skill).open_for(

@@ -113,6 +113,7 @@ def test_the_form_asked_for(text: str, expected: bool) -> None:
     assert is_in_form(text) == expected
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)  # quadratic time would take hours
 def test_long_texts_are_read_in_linear_time() -> None:
     openings, boxes = "\\boxed{" * 20_000, "\\boxed{5}" * 20_000

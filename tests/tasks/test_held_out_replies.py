@@ -1,5 +1,6 @@
 """Replies with a careful human's verdict: how many of them a run may misjudge, by task and file."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from held_out import CORPUS, Outcome, outcomes, read_judged
 FILES = sorted(CORPUS.parent.glob("held_out*.jsonl"))
 TASKS = ("mathbench", "aime", "math500", "livecodebench", "sudoku", "graph_coloring", "tsp", "judge", "fitness")
 TASKS += ("search_qa", "ethics")
+SLOW = ("math500", "livecodebench")
+"""Tasks whose grader runs programs or computes values."""
 EXACT_MATCH = ("'the river' before the name",)
 """Right replies to search questions that SQuAD's exact match, which the metric is by definition, does not count."""
 NOT_IN_ALL = ("ethics",)
@@ -18,31 +21,26 @@ MIN_WRONG_PER_ACCEPTED = 33
 OTHER_FORMS = ("mathbench", "arithmetic", "aime", "math500", "search_qa", "sudoku", "graph_coloring", "tsp", "fitness")
 
 
-@pytest.fixture(scope="module")
-def by_file() -> dict[Path, list[Outcome]]:
+@cache
+def graded(task: str) -> dict[Path, list[Outcome]]:
     """Return the outcomes of each file's replies, graded all at once: a grader's processes take a second to start."""
     replies = [
         (file, reply)
         for file in FILES
         for reply in read_judged(file)
-        if reply.task in TASKS and reply.why not in EXACT_MATCH
+        if reply.task == task and reply.why not in EXACT_MATCH
     ]
-    graded = zip(replies, outcomes([reply for _, reply in replies]), strict=True)
     found: dict[Path, list[Outcome]] = {file: [] for file in FILES}
-    for (file, _), outcome in graded:
+    for (file, _), outcome in zip(replies, outcomes([reply for _, reply in replies]), strict=True):
         found[file].append(outcome)
     return found
 
 
-@pytest.fixture(params=FILES, ids=lambda file: file.stem)
-def judged(request: pytest.FixtureRequest, by_file: dict[Path, list[Outcome]]) -> list[Outcome]:
-    return by_file[request.param]
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_run_says_what_a_careful_human_says(judged: list[Outcome], task: str) -> None:
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("task", [pytest.param(task, marks=[pytest.mark.nightly] * (task in SLOW)) for task in TASKS])
+def test_a_run_says_what_a_careful_human_says(task: str, file: Path) -> None:
     for is_right, replies_per_misjudged in ((True, MIN_RIGHT_PER_REFUSED), (False, MIN_WRONG_PER_ACCEPTED)):
-        replies = [outcome for outcome in judged if outcome.reply.task == task and outcome.reply.right == is_right]
+        replies = [outcome for outcome in graded(task)[file] if outcome.reply.right == is_right]
         misjudged = [(outcome.reply.why, outcome.read) for outcome in replies if not outcome.agrees]
         assert replies or task in NOT_IN_ALL
         assert len(misjudged) <= len(replies) // replies_per_misjudged, misjudged

@@ -393,7 +393,7 @@ HOSTILE = [
     '{"reasoning": "\\ud800", "solution": "A"}',
     '{"solution": "' + "A" * 100_000,
     "answer " * 20_000,
-    "answer is " * 1_500,
+    "answer is " * 500,
     "(" * 50_000 + "A",
     "\\boxed{" * 20_000,
     '"solution":"' * 10_000,

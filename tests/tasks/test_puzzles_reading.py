@@ -168,6 +168,7 @@ PIECES = (
 )
 
 
+@pytest.mark.nightly
 def test_long_texts_come_to_an_end() -> None:
     for piece in PIECES:  # in time that grows with the square of the length, one of them would take minutes
         text = piece * (30_000 // len(piece)) + "x"

@@ -30,6 +30,7 @@ def identities(problems: Iterable[Problem]) -> set[bytes]:
     return {msgspec.json.encode({**problem.data, "coordinates": None}) for problem in problems}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("name", "changes"), SMALL)
 def test_splits_of_any_sizes_share_no_instance(name: str, changes: dict[str, Any]) -> None:
     evaluation, validation = set[bytes](), set[bytes]()

@@ -112,7 +112,7 @@ def all_answers(name: str, problem: Problem) -> list[str]:
     return [format_coloring([0, *tour, 0]) for tour in permutations(range(1, problem.data["cities"]))]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "settings", "score"),
     [
@@ -176,7 +176,7 @@ def test_a_task_that_draws_no_answers_gets_those_of_other_problems() -> None:
     assert free.task.parse(free.problems[0], text).answer
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", ["vllm", "server", "auto", "simulated"])
 def test_every_engine_leaves_it_to_the_simulated_one(engine: str) -> None:
     config = check(composed("model=random", f"engine={engine}"))

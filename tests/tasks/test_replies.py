@@ -30,6 +30,7 @@ def test_right_replies_are_read(table: tuple[str, Case]) -> None:
     assert [reply.name for reply in replies if not case.accepts(reply.fill(case.shapes(case.right)))] == []
 
 
+@pytest.mark.nightly
 def test_right_expressions_are_read() -> None:
     replies = templates("math500")
     assert len(replies) >= LEAST
@@ -78,7 +79,7 @@ def test_a_reply_that_is_cut_off_is_not_read_as_another_answer(name: str) -> Non
         if "«wrong»" in reply.text or "other" in reply.text:
             continue
         text = reply.fill(shapes)
-        assert {case.task.parse(case.problem, text[:end]).answer for end in range(0, len(text), 3)} <= stated, (
+        assert {case.task.parse(case.problem, text[:end]).answer for end in range(0, len(text), 7)} <= stated, (
             reply.name
         )
 

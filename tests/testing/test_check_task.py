@@ -50,11 +50,24 @@ SMALL: dict[str, dict[str, Any]] = {
 FROM_OUTSIDE = ("environment", "inspect", "reasoning_gym", "verifiers")
 """They need a task, a server or a package of somebody else's; their own tests have some."""
 TASKS = [name for name in registry.TASKS if name not in FROM_OUTSIDE]
+LIKE_OTHERS = (
+    "autocorrelation",
+    "beyond_aime",
+    "billsum",
+    "dapo_aime25",
+    "hmmt",
+    "livecodebench",
+    "math500",
+    "matrix_product",
+)
+"""By day a task of the same class or kind stands for each of them."""
 CONSTRUCTIONS = ("autocorrelation", "circle_packing", "matrix_product")
 """They have no problems to train on."""
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] * (name in LIKE_OTHERS)) for name in TASKS]
+)
 def test_every_task_passes(name: str) -> None:
     check_task(task_config(name, **SMALL[name]))
 

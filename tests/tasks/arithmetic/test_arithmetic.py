@@ -172,6 +172,7 @@ def test_bad_settings_name_the_key() -> None:
         assert str(caught.value).startswith(message)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_prompts_are_short_for_the_embedded_model() -> None:
     transformers = pytest.importorskip("transformers")

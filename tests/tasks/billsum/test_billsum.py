@@ -112,6 +112,7 @@ async def test_a_worker_that_is_killed_is_no_grade(monkeypatch: pytest.MonkeyPat
     assert len(ended) == 2
 
 
+@pytest.mark.nightly
 async def test_grading_holds_up_nothing(measured: Rouge, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker answers only after the event loop has gone on meanwhile."""
     goes_on = threading.Event()

@@ -83,6 +83,7 @@ def test_programs_are_answered_in_the_order_of_the_calls_and_counted(rows: Path)
     assert grade.scores == {"reward": 0.5, "programs": 6.0 + MAX_PROGRAMS, "failed_programs": 3.0 + MAX_PROGRAMS}
 
 
+@pytest.mark.nightly
 def test_a_killed_run_does_not_run_its_programs_again(rows: Path, tmp_path: Path) -> None:
     task = ["task=environment", f"task.environment={LOCKS}:Lock", f"task.rows={rows}", "task.code_tool=true"]
     task += ["task.right_from=0.5", "method=best_of_n", "method.samples=2", "method.rounds=1", "method.duels=1"]

@@ -137,6 +137,7 @@ def test_wrong_settings_are_refused_in_a_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.nightly
 def test_a_run_replays_without_its_environment(rows: Path, tmp_path: Path) -> None:
     task = ["task=environment", f"task.environment={LOCKS}:Lock", f"task.rows={rows}", "method=best_of_n"]
     task += ["method.samples=4", "method.rounds=2", "method.duels=2"]
@@ -153,6 +154,7 @@ def test_a_run_replays_without_its_environment(rows: Path, tmp_path: Path) -> No
         assert (tmp_path / "second" / file).read_bytes() == (tmp_path / "first" / file).read_bytes()
 
 
+@pytest.mark.nightly
 def test_a_run_killed_within_an_episode_resumes_to_the_same_bytes(rows: Path, tmp_path: Path) -> None:
     task = ["task=environment", f"task.environment={LOCKS}:Lock", f"task.rows={rows}", "method=best_of_n"]
     task += ["method.samples=4", "method.rounds=2", "method.duels=2", "engine=simulated", "engine.skill=0.9"]

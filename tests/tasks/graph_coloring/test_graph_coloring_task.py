@@ -47,6 +47,7 @@ def test_edges_are_sorted_pairs_that_join_at_the_given_rate() -> None:
     assert len(random_graph(5, 1, rng).edges) == 10
 
 
+@pytest.mark.nightly
 def test_the_share_of_colourable_graphs_is_the_one_that_the_docs_name() -> None:
     drawn = load_task("graph_coloring", instances=100, validation_instances=0, draw_seed=7)
     share = np.mean([colorable(one) for one in drawn.problems])
@@ -61,7 +62,7 @@ def test_only_colourable_graphs_on_request() -> None:
 
 
 def test_as_many_colours_as_each_graph_needs() -> None:
-    drawn = load_task("graph_coloring", colors=None, instances=10, validation_instances=0)
+    drawn = load_task("graph_coloring", colors=None, instances=4, validation_instances=0)
     for one in drawn.problems:
         fewer = Problem(id="", stratum="", data={**one.data, "colors": one.data["colors"] - 1})
         assert colorable(one)
@@ -131,7 +132,8 @@ def test_gold_answers_pass_the_grader_and_none_does_better_where_there_is_no_rig
         right = TASK.score(shot.problem, TASK.response(shot.answer), None)
         assert right.correct == colorable(shot.problem)
         if not right.correct:
-            every = (TASK.measure(shot.problem, ",".join(map(str, c))) for c in product(range(3), repeat=9))
+            # colours may change places: the first vertex has the first one
+            every = (TASK.measure(shot.problem, ",".join(map(str, (0, *c)))) for c in product(range(3), repeat=8))
             assert right.scores["conflict_ratio"] == min(measure.scores["conflict_ratio"] for measure in every)
 
 

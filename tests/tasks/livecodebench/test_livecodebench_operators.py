@@ -294,7 +294,7 @@ def test_mutation_changes_the_function_that_a_runtime_error_ended_in(
     found: tuple[object, ...], expected: set[str]
 ) -> None:
     touched = set()
-    for seed in range(80):
+    for seed in range(40):
         child = mutate(individual(TWO, found=found), rng(seed), MAX_CHARS)
         [(before, _)] = differences(ast.parse(TWO), ast.parse(str(child.answer)))
         touched.add(ast.unparse(before) or "+")  # type: ignore[arg-type]
@@ -310,7 +310,7 @@ def test_crossover_replaces_a_function_that_fails_in_the_first_only(
 ) -> None:
     other = TWO.replace("a + 1", "a * 10").replace("a + 2", "a * 20")
     replaced = set()
-    for seed in range(60):
+    for seed in range(20):
         child = crossover(
             individual(TWO, found=found), individual(other, found=other_found), rng(seed), MAX_CHARS
         ).answer

@@ -185,6 +185,7 @@ def test_a_plain_program_comes_back_as_it_is(source: str) -> None:
         assert answer(reply(source)) == source
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)  # quadratic time would take hours
 def test_long_repetitions_are_read_in_linear_time() -> None:
     for piece in ("`", "```python\n", "\n", " ", "(", "-", "a.b", "{", "```\n", '"', "\\", "\n    ", "`python\n"):

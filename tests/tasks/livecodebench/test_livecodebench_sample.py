@@ -11,6 +11,7 @@ from typing import Any
 
 import networkx
 import numpy as np
+import pytest
 from scipy.optimize import linear_sum_assignment
 
 from evorun.tasks.livecodebench.problems import SAMPLE
@@ -338,6 +339,7 @@ def name(record: dict[str, Any]) -> str:
     return str(record["id"]).rsplit("/", 1)[1]
 
 
+@pytest.mark.nightly
 def test_every_expected_output_is_what_the_text_asks_for() -> None:
     for record in RECORDS:
         for test in [*record["public_tests"], *record["hidden_tests"]]:
@@ -349,6 +351,7 @@ def test_every_expected_output_is_what_the_text_asks_for() -> None:
                 assert [str(word) for word in found] == test["output"].split(), test["input"][:200]
 
 
+@pytest.mark.nightly
 def test_regenerating_gives_the_same_bytes(tmp_path: Path) -> None:
     subprocess.run([sys.executable, SCRIPT, tmp_path / "sample.jsonl"], check=True)
     assert (tmp_path / "sample.jsonl").read_bytes() == SAMPLE.read_bytes()

@@ -46,7 +46,7 @@ def table_of(response: Response) -> str:
     return str(response.answer).split('TABLE = "')[1].split('"\n')[0]
 
 
-@pytest.mark.parametrize("problem", [SCRIPT, METHOD], ids=["script", "method"])
+@pytest.mark.parametrize("problem", [pytest.param(SCRIPT, marks=pytest.mark.nightly), METHOD], ids=["script", "method"])
 async def test_programs_are_graded_as_they_are_meant(problem: Problem) -> None:
     tools = LazySandbox(SandboxConfig())
     try:
@@ -96,8 +96,8 @@ def test_malformed_replies_have_no_program() -> None:
 
 
 def test_programs_differ_and_repeat_as_a_models_do() -> None:
-    signatures = [TASK.signature(SCRIPT, written(ALWAYS, SCRIPT, seed)) for seed in range(200)]
-    assert 150 < len(set(signatures)) < 200
+    signatures = [TASK.signature(SCRIPT, written(ALWAYS, SCRIPT, seed)) for seed in range(80)]
+    assert 60 < len(set(signatures)) < 80
 
 
 def test_replies_fit_what_is_asked() -> None:

@@ -145,6 +145,7 @@ def test_there_is_at_least_one_cluster_and_something_to_find_it_by() -> None:
         load_task("math", source="sample", embeddings="")
 
 
+@pytest.mark.nightly
 def test_the_problems_at_hand_have_21_rubrics_and_strata_by_subject() -> None:
     if not DATA.is_dir():
         pytest.skip("needs the test data; set EVORUN_TEST_DATA to their folder")

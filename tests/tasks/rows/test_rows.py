@@ -48,7 +48,7 @@ async def correct(loaded: LoadedTask, text: str) -> bool | None:
     return (await loaded.grade(problem, loaded.task.parse(problem, text), NoTools())).correct
 
 
-@pytest.mark.parametrize("grader", GRADERS)
+@pytest.mark.parametrize("grader", [pytest.param(g, marks=[pytest.mark.nightly] * (g == "rouge")) for g in GRADERS])
 def test_the_sample_passes_the_conformance_suite_under_every_grader(grader: str) -> None:
     config = task_config("rows", source="sample", grader=grader, **OF_GRADER.get(grader, {}))
     check_task(config)

@@ -137,6 +137,7 @@ def test_contents_as_search_servers_store_them(tmp_path: Path) -> None:
     assert Corpus.from_file(path).passages() == [("7", "River Harn", "It is long.\nVery.")]
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not TEST_DATA.is_dir(), reason="needs the test data; set EVORUN_TEST_DATA to their folder")
 def test_gold_passages_are_among_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVORUN_CACHE", str(tmp_path))

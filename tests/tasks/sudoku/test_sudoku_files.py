@@ -64,13 +64,12 @@ async def test_the_outside_sets_load_in_both_formats_with_their_solutions(tmp_pa
 
 
 def test_outside_puzzles_without_one_solution_are_named_with_their_count(tmp_path: Path) -> None:
-    for record in records():
+    for record in [record for record in records() if record["solutions"] != 1][::3]:
         count = record["solutions"]
-        if count != 1:
-            said = "100 or more" if count >= 100 else str(count)
-            path = write(tmp_path / "bad.txt", f"{line(3, 0)}\n{record['puzzle']}\n")
-            with pytest.raises(DataError, match=rf"bad\.txt:2: expected a puzzle with exactly one .* has {said}$"):
-                load(path)
+        said = "100 or more" if count >= 100 else str(count)
+        path = write(tmp_path / "bad.txt", f"{line(3, 0)}\n{record['puzzle']}\n")
+        with pytest.raises(DataError, match=rf"bad\.txt:2: expected a puzzle with exactly one .* has {said}$"):
+            load(path)
 
 
 def test_lines_after_the_last_one_needed_are_not_read(tmp_path: Path) -> None:

@@ -52,7 +52,15 @@ def puzzles(loaded: LoadedTask) -> list[str]:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
-    ("box", "empty", "count"), [(2, 1, 3), (2, 12, 10), (3, 40, 8), (3, 52, 3), (5, 100, 1), (4, 100, 1)]
+    ("box", "empty", "count"),
+    [
+        (2, 1, 3),
+        (2, 12, 10),
+        (3, 40, 8),
+        (3, 52, 3),
+        pytest.param(5, 100, 1, marks=pytest.mark.nightly),
+        pytest.param(4, 100, 1, marks=pytest.mark.nightly),
+    ],
 )
 def test_puzzles_have_the_empty_cells_asked_for_and_one_solution(box: int, empty: int, count: int) -> None:
     loaded = load_task("sudoku", box=box, empty_cells=empty, instances=1, validation_instances=count)
@@ -66,7 +74,7 @@ def test_puzzles_have_the_empty_cells_asked_for_and_one_solution(box: int, empty
         assert shot.problem.stratum == f"{box**2}x{box**2}"
 
 
-@pytest.mark.parametrize("box", [2, 3, 4, 5])
+@pytest.mark.parametrize("box", [2, 3, 4, pytest.param(5, marks=pytest.mark.nightly)])
 def test_random_grids_are_right_and_differ(box: int) -> None:
     grids = [random_grid(box, Random(seed)) for seed in range(2)]
     assert all(is_right(grid, box) for grid in grids)
@@ -76,7 +84,7 @@ def test_random_grids_are_right_and_differ(box: int) -> None:
 
 def test_every_small_grid_comes_up() -> None:
     random = Random(0)
-    assert len({tuple(random_grid(2, random)) for _ in range(3500)}) == 288
+    assert len({tuple(random_grid(2, random)) for _ in range(2600)}) == 288
 
 
 @pytest.mark.parametrize(

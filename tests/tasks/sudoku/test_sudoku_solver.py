@@ -71,7 +71,7 @@ def test_counts_agree_with_brute_force() -> None:
 
 
 def test_the_outside_puzzles_have_the_solutions_on_record() -> None:
-    sample = records()[::9] + [record for record in records() if record["solutions"] != 1]
+    sample = records()[::40] + [record for record in records() if record["solutions"] != 1]
     assert {record["solutions"] for record in sample} >= {0, 1, 3, 9, 13, 122, 132}
     for record in sample:
         found = Search(3).solve(numbers(record["puzzle"]), 1000)

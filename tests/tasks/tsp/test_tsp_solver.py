@@ -36,7 +36,7 @@ def test_the_route_is_a_shortest_of_all(solve: Any, high: int) -> None:
     check()
 
 
-@pytest.mark.parametrize("cities", [9, 12, 14, 16])
+@pytest.mark.parametrize("cities", [9, 12, *(pytest.param(n, marks=pytest.mark.nightly) for n in (14, 16))])
 def test_both_ways_agree_where_enumeration_is_too_long(cities: int) -> None:
     for seed in range(3):
         matrix = random_matrix(cities, seed)
@@ -53,7 +53,7 @@ def test_the_route_is_closed_and_the_same_every_time(cities: int) -> None:
     assert optimal_route(distances) == route
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("place", range(11))
 def test_published_optima(place: int) -> None:
     small = [record for record in tsplib_records() if record["n"] < SLOW]
