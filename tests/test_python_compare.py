@@ -113,11 +113,12 @@ def test_each_pair_has_a_sentence(compared: evorun.Comparison) -> None:
 
 def test_frames_are_the_tables_that_a_report_exports(folder: Path, compared: evorun.Comparison) -> None:
     exported = {table.name: table.csv() for table in make_data_tables(compare(sorted(folder.iterdir()), "zero_shot"))}
-    assert exported.keys() == {"arms", "runs", "strata", "roles", "pairs", "strata_pairs"}
+    assert exported.keys() == {"arms", "runs", "strata", "roles", "pairs", "strata_pairs", "level_pairs"}
     for name, text in exported.items():
-        expected = list(csv.DictReader(io.StringIO(text)))
+        reader = csv.DictReader(io.StringIO(text))
+        expected = list(reader)
         frame = getattr(compared, name)()
-        assert list(frame.columns) == list(expected[0])
+        assert list(frame.columns) == reader.fieldnames
         assert len(frame) == len(expected)
         for column in frame.columns:
             for cell, written in zip(frame[column], (row[column] for row in expected), strict=True):
@@ -137,7 +138,7 @@ def test_every_column_is_documented(compared: evorun.Comparison, monkeypatch: py
     figures = {column for column in compared.arms().columns if column.removesuffix("_low") + "_high" in compared.arms()}
     figures = {column.removesuffix("_low") for column in figures}
     patterns += [row.replace("FIGURE", figure) for row in rows for figure in figures]
-    for name in ("arms", "runs", "strata", "roles", "pairs", "strata_pairs"):
+    for name in ("arms", "runs", "strata", "roles", "pairs", "strata_pairs", "level_pairs"):
         assert [column for column in getattr(compared, name)().columns if column not in patterns] == []
 
 

@@ -47,8 +47,8 @@ COMPARED = """
 ## Frames of comparisons
 
 `evorun.compare(...)` has the tables that `evorun report --export` writes, as `arms()`, `runs()`, `strata()`, `roles()`,
-`pairs()` and `strata_pairs()`. An arm is a method with its settings, over all its seeds. `FIGURE` stands for each of
-the [scores and figures](scores.md) that a run has.
+`pairs()`, `strata_pairs()` and `level_pairs()`. An arm is a method with its settings, over all its seeds. `FIGURE`
+stands for each of the [scores and figures](scores.md) that a run has.
 """
 
 

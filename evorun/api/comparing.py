@@ -127,6 +127,9 @@ class Comparison:
     strata_pairs = TableOf("strata_pairs")
     """The same on the problems of each stratum alone, which is exploratory; empty without several strata."""
 
+    level_pairs = TableOf("level_pairs")
+    """The differences at each level of a setting that all methods ran at, and the last less the first."""
+
     def get_columns(self, name: str) -> Columns:
         """Return the columns of a table by name."""
         table = self._tables["arms" if name == "runs" and not self._compared.has_seeds else name]

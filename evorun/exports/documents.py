@@ -41,7 +41,7 @@ def comparison_document(comparison: ComparedRuns, page: Path) -> dict[str, Any]:
     """Return the tables of a comparison as lists of records by name, and its findings, a sentence for each pair.
 
     Under `study` is the study file that states the runs, with what they deviate from and answer; null without one. The
-    tables are `arms`, `runs`, `strata`, `roles`, `pairs` and `strata_pairs`.
+    tables are `arms`, `runs`, `strata`, `roles`, `pairs`, `strata_pairs` and `level_pairs`.
     """
     tables = {
         table.name: [dict(zip(table.fields or table.headings, row, strict=True)) for row in table.rows]

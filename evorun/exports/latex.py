@@ -11,7 +11,7 @@ from typing import NamedTuple
 from evorun.errors import ConfigError
 from evorun.reports.comparison import ComparedRuns, notes, search_notes, tables
 from evorun.reports.comparison.evolution import describe_overhead, make_overhead_table
-from evorun.reports.comparison.findings import describe_finding
+from evorun.reports.comparison.findings import describe_changes, describe_finding
 from evorun.reports.comparison.study import StudyReport
 from evorun.reports.tables import Cell, Column, Table, show_words
 from evorun.reports.text import MISSING, sentence
@@ -177,6 +177,10 @@ def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
     yield _Part("pairs", f"{against}. {adjusted}", findings, tables.make_pairs_table(pairs.main_pairs))
     score_pairs = tables.make_score_pairs_table(pairs.main_pairs, comparison.omitted_scores)
     yield _Part("score-pairs", f"{against}: scores.", notes.SCORE_PAIRS_NOTE, score_pairs)
+    if comparison.level_pairs:
+        by_level = tables.make_level_pairs_table(comparison.level_pairs)
+        about = " ".join([*describe_changes(comparison.level_pairs), *notes.levels_notes(comparison)])
+        yield _Part("level-pairs", f"{notes.levels_heading(comparison)}. {adjusted}", about, by_level)
     if comparison.strata_pairs:
         by_stratum = tables.make_strata_pairs_table(comparison.strata_pairs)
         about = notes.strata_pairs_note(comparison)

@@ -12,6 +12,7 @@ from evorun.reports.axes import XAxes, choose_axes
 from evorun.reports.comparison.arms import Arm, group_into_arms
 from evorun.reports.comparison.groups import make_groups
 from evorun.reports.comparison.judging import describe_judge_sampling
+from evorun.reports.comparison.levels import Factorial, LevelPair, find_factorials, pair_by_level
 from evorun.reports.comparison.names import GRADES, PAPER, join_parts, spell_name
 from evorun.reports.comparison.pairs import Pairs, StratumPair, pair_all, pair_by_stratum
 from evorun.reports.comparison.reported import (
@@ -198,6 +199,16 @@ class ComparedRuns(_Arms):
     def strata_pairs(self) -> list[StratumPair]:
         """The main pairs on each stratum's problems alone, stratum by stratum; empty without several strata."""
         return pair_by_stratum(self.pairs, self.strata)
+
+    @cached_property
+    def factorials(self) -> list[Factorial]:
+        """The tasks whose arms are the full product of methods and the levels of one setting."""
+        return find_factorials(self.arms)
+
+    @cached_property
+    def level_pairs(self) -> list[LevelPair]:
+        """Each method beside the reference's at each of these levels, and the last difference less the first."""
+        return pair_by_level(self.factorials, self.pairs)
 
     @property
     def primaries(self) -> list[Score]:

@@ -1,6 +1,9 @@
 """The findings of a comparison, in sentences for each pair: the same in a terminal, on a page and in every export."""
 
+from collections.abc import Sequence
+
 from evorun.reports import text
+from evorun.reports.comparison.levels import LevelPair
 from evorun.reports.comparison.paired import excludes_0
 from evorun.reports.comparison.pairs import Pair
 from evorun.runs.crossed import LEVEL, POWER
@@ -29,6 +32,23 @@ def describe_finding(pair: Pair) -> str:
     adjusted = ", without Holm's adjustment" if pair.comparisons > 1 else ""
     power = f"Such data would {power} with probability {POWER:g}{adjusted}."
     return " ".join([f"{none} ({_describe_p(pair)}).", test, *_describe_disagreement(pair), power])
+
+
+def describe_changes(level_pairs: Sequence[LevelPair]) -> list[str]:
+    """Say which differences are shown to differ between two levels; one is claimed only where its test finds it."""
+    return [_describe_change(level_pair) for level_pair in level_pairs if level_pair.minus_level is not None]
+
+
+def _describe_change(level_pair: LevelPair) -> str:
+    pair, score, key = level_pair.pair, level_pair.pair.primary, level_pair.key
+    about = f"the difference in {text.name_score(score)} of {pair.name} from {pair.reference}"
+    levels = f"from {key}={level_pair.minus_level} to {key}={level_pair.level} on {level_pair.task}"
+    changed = text.difference(score, pair.compared.difference)
+    if pair.is_shown:
+        said = f"{text.sentence(levels)}, {about} changes by {changed} ({_describe_p(pair)})"
+    else:
+        said = f"No change in {about} is shown {levels} ({_describe_p(pair)}): {changed}"
+    return f"{said}, {_describe_interval(pair)}."
 
 
 def _describe_p(pair: Pair) -> str:

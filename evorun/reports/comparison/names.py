@@ -19,6 +19,7 @@ METHOD = "method"
 SEED = "seed"
 TASK = "task"
 BASELINE = "baseline"
+SETTINGS = "settings"
 
 BASELINE_LABEL = "random baseline"
 RANDOM = "random"
@@ -77,7 +78,7 @@ def name_parts(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
         TASK: lambda runs: [run.manifest.task for run in runs],
         "model": lambda runs: _tell_models_apart([run.manifest for run in runs]),
         "engine": lambda runs: [format_engine(run.manifest) for run in runs],
-        "settings": lambda runs: _describe_settings([run.manifest for run in runs]),
+        SETTINGS: lambda runs: _describe_settings([run.manifest for run in runs]),
         SEED: lambda runs: [f"seed {run.manifest.seed}" for run in runs],
         "folder": lambda runs: [display(run.run_dir) for run in runs],
     }
@@ -256,21 +257,29 @@ def _select_answer_settings(engine: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in engine.items() if key not in SPEED}
 
 
+def read_typed_settings(manifest: Manifest) -> dict[str, str]:
+    """Return the settings of a run's command, as typed: `judge=oracle` is one of them and a dozen of its set-up."""
+    return {
+        key: value
+        for key, equals, value in (override.lstrip("+").partition("=") for override in manifest.command[1:])
+        if equals and not f"{key}=".startswith(_NOT_SETTINGS)
+    }
+
+
+def drop_setting(parts: Mapping[str, str], key: str, value: str) -> dict[str, str]:
+    """Return the parts of a name without a setting of that value."""
+    kept = parts.get(SETTINGS, "").replace(_format_settings([key], {key: value}), "")
+    settings = " ".join(kept.split())
+    return {**drop_parts(parts, SETTINGS), **({SETTINGS: settings} if settings else {})}
+
+
 def _describe_settings(manifests: Sequence[Manifest]) -> list[str]:
     """Describe runs by the overrides in which they differ; if these do not tell them apart, by the settings.
 
     The words of a fork or an extension name another run, so those are described by their settings.
     """
     setups = [get_setup(manifest) for manifest in manifests]
-    # as typed: `judge=oracle` is one override and a dozen settings
-    typed = [
-        {
-            key: value
-            for key, equals, value in (override.lstrip("+").partition("=") for override in manifest.command[1:])
-            if equals and not f"{key}=".startswith(_NOT_SETTINGS)
-        }
-        for manifest in manifests
-    ]
+    typed = [read_typed_settings(manifest) for manifest in manifests]
     by_overrides = [
         _format_settings(
             [key for key, value in overrides.items() if any(other.get(key) != value for other in typed)], overrides

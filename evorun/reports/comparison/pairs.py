@@ -86,6 +86,11 @@ class Match:
     run: Run
     reference: Run
 
+    def list_differences(self, score: Score) -> dict[str, float]:
+        """Return ours minus theirs by problem, of the problems for which both have the score."""
+        ours, theirs = self.run.values(score), self.reference.values(score)
+        return {problem: ours[problem] - theirs[problem] for problem in ours if problem in theirs}
+
     def restrict_to(self, stratum: str) -> "Match":
         """Return both on the problems of one stratum, with the primary score alone."""
         return Match(self.run.restrict_to(stratum), self.reference.restrict_to(stratum))
@@ -163,7 +168,7 @@ def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
             for index, pair in enumerate(found)
             if (index >= len(pools) and pair.name in pooled_run_names) == of_seeds
         ]
-        for index, adjusted in zip(family, _adjust([found[index] for index in family]), strict=True):
+        for index, adjusted in zip(family, adjust([found[index] for index in family]), strict=True):
             found[index] = adjusted
     involved = {run.name for match in matches for run in (match.run, match.reference)} | {groups.main.name}
     return Pairs(
@@ -198,13 +203,17 @@ def pair_by_stratum(pairs: Pairs, strata: Sequence[str]) -> list[StratumPair]:
             restricted = [match.restrict_to(stratum) for match in matches]
             common = [match for match in restricted if _list_common_values(match, match.run.primary)[0]]
             if common:
-                pair = _make_pooled_pair(common) if len(common) > 1 else _make_pair(common[0])
-                found.append(StratumPair(stratum, pair))
-    adjusted = _adjust([stratum_pair.pair for stratum_pair in found])
+                found.append(StratumPair(stratum, make_pair(common)))
+    adjusted = adjust([stratum_pair.pair for stratum_pair in found])
     return [replace(stratum_pair, pair=pair) for stratum_pair, pair in zip(found, adjusted, strict=True)]
 
 
-def _adjust(pairs: Sequence[Pair]) -> list[Pair]:
+def make_pair(matches: Sequence[Match]) -> Pair:
+    """Return the pair of one run, or the pool of several seeds; each run shares problems with its reference."""
+    return _make_pooled_pair(matches) if len(matches) > 1 else _make_pair(matches[0])
+
+
+def adjust(pairs: Sequence[Pair]) -> list[Pair]:
     """Return the pairs with p adjusted by Holm for all that have one."""
     tested = [pair.p for pair in pairs if pair.p is not None]
     adjusted = iter(adjust_by_holm(tested))
@@ -220,7 +229,7 @@ def _make_pair(match: Match) -> Pair:
         compared, p = compare_rates(counts), mcnemar_p(counts)
     else:
         compared = compare_scores(ours, theirs)
-        p = _test(compared)
+        p = compute_p(compared)
     both = [(score, _list_common_values(match, score)) for score in others]
     return Pair(
         name=match.run.name,
@@ -237,8 +246,8 @@ def _make_pair(match: Match) -> Pair:
 
 def _make_pooled_pair(pool: Sequence[Match]) -> Pair:
     primary = pool[0].run.primary
-    compared = compare_pooled_scores(_list_differences(pool, primary), _find_max_difference(primary))
-    p = _test(compared)
+    compared = compare_pooled_scores(_list_differences(pool, primary), find_max_difference(primary))
+    p = compute_p(compared)
     remarks = [remark for match in pool for remark in _list_remarks(match, len(_list_common_values(match, primary)[0]))]
     scores = list(dict.fromkeys(score for match in pool for score in match.run.outcome.other_scores))
     both = [(score, _list_differences(pool, score)) for score in scores]
@@ -250,29 +259,26 @@ def _make_pooled_pair(pool: Sequence[Match]) -> Pair:
         p=p,
         p_holm=p,
         comparisons=1,
-        others={score: compare_pooled_scores(found, _find_max_difference(score)) for score, found in both if found},
+        others={score: compare_pooled_scores(found, find_max_difference(score)) for score, found in both if found},
         remark="; ".join(dict.fromkeys(remarks)),
     )
 
 
-def _test(compared: PairedScores) -> float | None:
+def compute_p(compared: PairedScores) -> float | None:
     """Return the two-sided p-value of no difference; 1 where nothing differs."""
     if compared.crossed is not None:
         return compared.crossed.p_differs()
     return None if compared.difference else 1.0
 
 
-def _find_max_difference(score: Score) -> float | None:
+def find_max_difference(score: Score) -> float | None:
+    """Return the largest possible difference of a score; None where it has no bounds."""
     return None if score.low is None or score.high is None else score.high - score.low
 
 
 def _list_differences(pool: Sequence[Match], score: Score) -> list[dict[str, float]]:
     """Return ours minus theirs by problem, for each seed that has any."""
-    seeds = []
-    for match in pool:
-        ours, theirs = match.run.values(score), match.reference.values(score)
-        seeds.append({problem: ours[problem] - theirs[problem] for problem in ours if problem in theirs})
-    return [seed for seed in seeds if seed]
+    return [seed for match in pool if (seed := match.list_differences(score))]
 
 
 def _explain_unpaired(run: Run, group: Group, groups: Groups) -> str:

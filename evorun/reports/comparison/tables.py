@@ -5,8 +5,9 @@ from statistics import fmean
 
 from evorun.reports import text
 from evorun.reports.comparison.comparison import ComparedRuns, find_shared_facts
+from evorun.reports.comparison.levels import LevelPair
 from evorun.reports.comparison.names import PAPER, format_model, name_models
-from evorun.reports.comparison.notes import primary_words
+from evorun.reports.comparison.notes import describe_level, primary_words
 from evorun.reports.comparison.paired import Interval, PairedScores
 from evorun.reports.comparison.pairs import Pair, StratumPair
 from evorun.reports.comparison.rows import AGREEMENT, AUC, CHOICE, POOLED, Row, find_reported_model
@@ -275,23 +276,58 @@ def make_pairs_table(pairs: Sequence[Pair], title: str = "") -> Table:
 def make_strata_pairs_table(strata_pairs: Sequence[StratumPair]) -> Table:
     """Return each arm or run beside its reference on each stratum's problems alone."""
     pairs = [stratum_pair.pair for stratum_pair in strata_pairs]
-    several = _has_references(pairs)
-    pooled = {bool(pair.compared.problems_per_seed) for pair in pairs}
-    heading = {frozenset({True}): _TWO_WAY, frozenset({False}): _OVER_PROBLEMS}.get(frozenset(pooled), _INTERVAL)
+    several, describe = _has_references(pairs), _describe_tested(pairs)
     records = [
         {
             "stratum": stratum_pair.stratum,
             "reference": pair.reference if several else None,
             "run": pair.name,
+            **describe(pair),
+        }
+        for stratum_pair, pair in zip(strata_pairs, pairs, strict=True)
+    ]
+    return make_table(records, words=("stratum", "reference", "run"), grouped=1)
+
+
+def make_level_pairs_table(level_pairs: Sequence[LevelPair], title: str = "") -> Table:
+    """Return each method beside the reference's at each level of a setting, and the change from the first to the last.
+
+    One change is a difference of differences.
+    """
+    pairs = [level_pair.pair for level_pair in level_pairs]
+    several, describe = _has_references(pairs), _describe_tested(pairs)
+    tasks, keys = ({getattr(level_pair, name) for level_pair in level_pairs} for name in ("task", "key"))
+    heading = keys.pop() if len(keys) == 1 else "level"
+    records = [
+        {
+            "task": level_pair.task if len(tasks) > 1 else None,
+            "reference": pair.reference if several else None,
+            "run": pair.name,
+            heading: describe_level(level_pair),
+            **describe(pair),
+            f"could show\n(power {POWER:g})": _format_smallest(pair),
+        }
+        for level_pair, pair in zip(level_pairs, pairs, strict=True)
+    ]
+    grouped = 1 + (len(tasks) > 1) + several
+    return make_table(records, words=("task", "reference", "run", heading), title=title, grouped=grouped)
+
+
+def _describe_tested(pairs: Sequence[Pair]) -> Callable[[Pair], dict[str, Cell]]:
+    """Return the function that makes the cells of a pair's difference and test, for a table of all these."""
+    pooled = {bool(pair.compared.problems_per_seed) for pair in pairs}
+    heading = {frozenset({True}): _TWO_WAY, frozenset({False}): _OVER_PROBLEMS}.get(frozenset(pooled), _INTERVAL)
+
+    def describe(pair: Pair) -> dict[str, Cell]:
+        return {
             "n": text.trials(pair.compared.problems_per_seed or [pair.compared.n]),
             "difference": text.difference(pair.primary, pair.compared.difference),
             heading: text.difference_interval(pair.primary, pair.ci95),
             "p": text.MISSING if pair.p is None else text.p_value(pair.p),
             "p (Holm)": text.MISSING if pair.p_holm is None else text.p_value(pair.p_holm),
         }
-        for stratum_pair, pair in zip(strata_pairs, pairs, strict=True)
-    ]
-    return make_table(records, words=("stratum", "reference", "run"), grouped=1)
+
+    return describe
 
 
 def _format_smallest(pair: Pair) -> str | None:
@@ -420,7 +456,7 @@ def _has_tools(rows: Sequence[Row]) -> bool:
 
 
 def make_data_tables(comparison: ComparedRuns) -> list[Table]:
-    """Return the figures of arms (means over seeds), runs, strata and roles; the pairs, and those by stratum."""
+    """Return the figures of arms (means over seeds), runs, strata and roles; the pairs, also by stratum and level."""
     runs = [_make_figures_table("runs", comparison.run_rows)] if comparison.has_seeds else []
     return [
         _make_figures_table(ARMS, comparison.rows),
@@ -429,6 +465,7 @@ def make_data_tables(comparison: ComparedRuns) -> list[Table]:
         _make_roles_data_table(comparison.rows),
         _make_pairs_data_table(comparison),
         _make_strata_pairs_data_table(comparison.strata_pairs),
+        _make_level_pairs_data_table(comparison.level_pairs),
     ]
 
 
@@ -532,11 +569,28 @@ def _make_pairs_data_table(comparison: ComparedRuns) -> Table:
 
 
 def _make_strata_pairs_data_table(strata_pairs: Sequence[StratumPair]) -> Table:
-    columns = ("run", "reference", "stratum", "score", "n", "difference", "low", "high", "p", "p_holm", "comparisons")
-    cells: list[list[Cell]] = []
-    for stratum_pair in strata_pairs:
-        pair, compared = stratum_pair.pair, stratum_pair.pair.compared
-        figures = [compared.n, compared.difference, *list_ends(pair.ci95), pair.p, pair.p_holm, pair.comparisons]
-        seeds = len(compared.problems_per_seed) or 1
-        cells.append([pair.name, pair.reference, stratum_pair.stratum, pair.primary.name, *figures, pair.remark, seeds])
-    return make_data_table("strata_pairs", (*columns, "remark", "seeds"), cells)
+    cells = [
+        [by.pair.name, by.pair.reference, by.stratum, by.pair.primary.name, *_list_tested(by.pair)]
+        for by in strata_pairs
+    ]
+    return make_data_table("strata_pairs", ("run", "reference", "stratum", "score", *_TESTED), cells)
+
+
+def _make_level_pairs_data_table(level_pairs: Sequence[LevelPair]) -> Table:
+    cells = [
+        [pair.name, pair.reference, by.task, by.key, by.level, by.minus_level, pair.primary.name, *_list_tested(pair)]
+        for by in level_pairs
+        for pair in (by.pair,)
+    ]
+    columns = ("run", "reference", "task", "setting", "level", "minus_level", "score", *_TESTED)
+    return make_data_table("level_pairs", columns, cells)
+
+
+_TESTED = ("n", "difference", "low", "high", "p", "p_holm", "comparisons", "remark", "seeds")
+
+
+def _list_tested(pair: Pair) -> list[Cell]:
+    """Return the figures of a pair's primary score, by `_TESTED`."""
+    compared = pair.compared
+    figures = [compared.n, compared.difference, *list_ends(pair.ci95), pair.p, pair.p_holm, pair.comparisons]
+    return [*figures, pair.remark, len(compared.problems_per_seed) or 1]
