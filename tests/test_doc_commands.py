@@ -109,7 +109,7 @@ def test_a_printed_verb_does_its_work(command: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly  # test_commands.py composes them
 @pytest.mark.parametrize("command", SIMULATED)
 def test_a_printed_run_on_a_simulated_model_runs(command: str, tmp_path: Path) -> None:
     if "task=reasoning_gym" in command:

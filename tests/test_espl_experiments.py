@@ -31,7 +31,7 @@ def arms(figure: str, task: str | None = None) -> list[list[str]]:
     return [[f"experiment=espl/{figure}", *job] for job in jobs if task is None or f"task={task}" in job]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("figure", ["figure11", "figure12", "figure13", "figure14", "figure15"])
 def test_every_arm_plays_as_many_rollouts_and_is_tested_by_as_many_samples(figure: str) -> None:
     for job in arms(figure, None if figure == "figure13" else "hmmt"):

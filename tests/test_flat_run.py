@@ -61,7 +61,7 @@ SUDOKU = ["task=sudoku", "task.limit=1"]
 ARITHMETIC = ["task=arithmetic", "task.test_problems=2"]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "words",
     [
