@@ -69,6 +69,7 @@ def test_calls_are_those_of_a_run_without_repeats(words: tuple[str, ...], tmp_pa
     assert measure(tmp_path, *words) == count(*words)
 
 
+@pytest.mark.nightly
 def test_calls_of_lyria_are_a_mean(tmp_path: Path) -> None:
     words = ("engine=simulated", "model=random", "method=lyria", "task=tsp", "task.limit=6", "method.dedup_attempts=0")
     words = (*words, "method.population=20", "method.generations=4")
@@ -106,9 +107,10 @@ def test_a_budget_bounds_the_calls_of_any_method_but_those_of_the_gold_judge() -
         (["quickstart", "model=nosuch"], "model=nosuch: unknown model; choose one of api, "),
         (["quickstart", "method.generatoins=3"], "method.generatoins: unknown key; did you mean method.generations?"),
         (["quickstart", "modell=api"], "modell: unknown key; did you mean model?"),
-        (
+        pytest.param(
             ["duel_evolve/simulated_study", "method=zero_shot", "task=rows", "task.limit=null"],
             "task=rows: expected a known number of problems, got a task of any size; set task.limit=N",
+            marks=pytest.mark.nightly,
         ),
         pytest.param(
             ["duel_evolve/simulated_study", "method=gepa", "task=rows"],

@@ -324,6 +324,7 @@ def test_a_run_that_is_too_dear_does_not_begin(tmp_path: Path, capsys: pytest.Ca
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_trials")
 def test_recorded_pairs_of_runs_give_the_spread_of_their_differences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -554,6 +555,7 @@ def test_a_refusal_names_the_arm_or_the_experiment_that_it_is_about() -> None:
         planning.plan([*words, "method=espl", "method.temperature=0.7"], Terminal())
 
 
+@pytest.mark.nightly
 def test_the_papers_figure_on_a_server_is_planned_without_a_key() -> None:
     page = (Path(plans.__file__).parents[2] / "docs/papers/espl.md").read_text()
     (command,) = re.findall(r"evorun plan (experiment=espl/figure12 [^']*'[^']*')", page)
@@ -791,6 +793,7 @@ def test_later_steps_are_taken_to_be_like_the_last_ones_of_a_trial() -> None:
     assert extrapolate_prompt(trial, ["evaluate"], 5, 40) == pytest.approx((20 + 8 * 30) / 10)
 
 
+@pytest.mark.nightly
 def test_an_experiment_of_ones_own_is_planned(tmp_path: Path) -> None:
     own = tmp_path / "my conf" / "experiment" / "mine.yaml"
     own.parent.mkdir(parents=True)

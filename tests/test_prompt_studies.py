@@ -86,6 +86,7 @@ def test_a_study_that_is_there_is_not_paid_for_again_and_the_window_can_be_added
     }
 
 
+@pytest.mark.nightly
 def test_a_test_time_method_answers_under_each_prompt_and_all_weights(run: Path) -> None:
     """The prompt reaches every request as its system message, whatever template syntax is in it."""
     words = ("method=self_consistency", "budget.calls_per_problem=5", "method.samples=null")

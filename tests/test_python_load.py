@@ -181,6 +181,7 @@ def test_what_serves_all_problems_has_its_last_rating_and_is_a_survivor_only_if_
     ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", FRAMES)
 def test_frames_of_polars_are_those_of_pandas(name: str, runs: evorun.Runs) -> None:
     first, second = getattr(runs, name)(), getattr(runs, name)(format="polars")
@@ -190,6 +191,7 @@ def test_frames_of_polars_are_those_of_pandas(name: str, runs: evorun.Runs) -> N
     assert list(map(plain, rows_of(first))) == rows_of(second)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", FRAMES)
 def test_every_column_of_a_frame_is_documented_and_there(
     name: str, runs: evorun.Runs, documented: Mapping[str, list[str]]

@@ -61,6 +61,7 @@ async def test_the_order_in_which_problems_end_changes_nothing(tmp_path: Path) -
     assert one_by_one.files() == together.files() == some.files()
 
 
+@pytest.mark.nightly
 def test_a_killed_run_redistributes_the_same_calls_again(tmp_path: Path) -> None:
     words = (
         *("engine=simulated", "evorun.progress=off", "task=mathbench", "task.source=sample", "task.limit=6"),

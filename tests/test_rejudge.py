@@ -254,6 +254,7 @@ def test_a_budget_ends_a_study_and_a_larger_one_goes_on(duels: Path) -> None:
     assert len(records(first, "comparisons")) == len(records(duels, "comparisons"))
 
 
+@pytest.mark.nightly
 def test_a_budget_is_spent_on_the_problems_in_turn(duels: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """300 duels of 2 problems would say as little as 2 problems do."""
     words = ("judge=qwen2_5_7b", "judge_engine=simulated", "judge_engine.judge_skill=0.3")
@@ -270,6 +271,7 @@ def test_a_budget_is_spent_on_the_problems_in_turn(duels: Path, capsys: pytest.C
     assert (few, row(few, "all duels").problems, row(few, "all duels").now.ci95) == (folder, 3, None)
 
 
+@pytest.mark.nightly
 def test_the_same_simulated_judge_by_another_name_is_said_to_be_the_same(
     duels: Path, rewards: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,6 +103,7 @@ def test_recorded_ratings_are_a_selector_beside_the_winners_alone(rated: Path) -
     assert {p: record["candidate"] for p, record in choices(folder, "best by ratings").items()} == own
 
 
+@pytest.mark.nightly
 def test_a_line_says_how_many_candidates_no_judge_met_and_how_they_are_rated(tmp_path: Path) -> None:
     sizes = ("method.samples=8", "method.rounds=1", "method.duels=2")
     runs = [simulated_run(tmp_path / str(s), "method=best_of_n", *TASK, *sizes, f"seed={s}").path for s in (0, 1)]
@@ -227,6 +228,7 @@ def test_recorded_confidences_vote_as_the_method_that_asked_for_them(tmp_path: P
     assert "majority of bests by confidence" in {figure.group for figure in load_figures(folder)}
 
 
+@pytest.mark.nightly
 def test_best_of_n_chooses_by_votes_as_the_same_votes_do_afterwards(dueled: Path, tmp_path: Path) -> None:
     sizes = ("method.samples=8", "method.rounds=3", "method.duels=4", "seed=1")
     folder = study(dueled)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from evorun.runs.files import take_lock
 from evorun.runs.journal_reader import read_journal
-from evorun_process import DRY_RUN, SMALL, evorun, evorun_here, records, start
+from evorun_process import DRY_RUN, SMALL, evorun, evorun_here, records, reopen, start
 from journals import wait_for_effects
 
 SLOW = (*DRY_RUN, *SMALL, "engine.seconds_per_token=0.0005")
@@ -95,15 +97,15 @@ def test_nothing_recorded_is_asked_for_twice(undisturbed: tuple[Path, float], tm
     assert f"\n{replayed} calls came from the journal, {new} are new\n" in resumed.stdout
 
 
-def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_refused(undisturbed: tuple[Path, float], tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start(*DRY_RUN, *SMALL, "engine.seconds_per_token=0.01", f"hydra.run.dir={run}", cwd=tmp_path)
+    shutil.copytree(undisturbed[0], run)
+    reopen(run)
+    lock = take_lock(run / ".lock")
     try:
-        wait_for_effects(run, 1, process)
         second = evorun_here("resume", run, cwd=tmp_path)
     finally:
-        process.kill()
-        process.wait()
+        os.close(lock)
     assert second.returncode == 1
     assert "another evorun process is using" in second.stderr
     assert len(second.stderr.splitlines()) == 1

@@ -208,6 +208,7 @@ def test_a_study_says_what_it_was_and_is_continued_and_reported_like_a_tournamen
         run_verb("resume", [str(folder)])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scoring", ["by_item", "whole"])
 def test_the_rubric_in_force_gives_the_points_that_training_paid(tmp_path: Path, scoring: str) -> None:
     few = ("method=mpo", "task=essay", "task.source=sample", "method.steps=6", "method.refine_every=2")

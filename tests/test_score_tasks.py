@@ -120,7 +120,7 @@ def test_the_manifest_declares_the_scores_and_records_have_no_right_and_wrong(wo
     assert names[:4] == ["quality", "quality/even", "quality/odd", "digits"]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("run", ["duel_evolve-aim", "best_of_n-aim_error"])
 def test_pages_speak_of_the_score_alone(work: Path, verb: Evorun, run: str) -> None:
     for text in (verb("report", run), _visible(work / run / "report.html")):
@@ -149,6 +149,7 @@ def test_strata_stand_in_the_order_that_the_task_states_or_by_name(
     assert compared.strata == list(compared.rows[0].by_stratum) == order
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_runs_are_compared_by_a_paired_bootstrap_and_students_paired_t(work: Path, verb: Evorun) -> None:
     printed = _rows(verb("report", "best_of_n-aim", "duel_evolve-aim"))
     page = _visible(work / "comparison.html")

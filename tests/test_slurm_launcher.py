@@ -111,6 +111,7 @@ def test_what_sbatch_is_given(programs: Programs, work: Path) -> None:
     assert [job["scheduler_id"] for job in manifest["jobs"]] == ["12_0", "12_1", "12_2"]
 
 
+@pytest.mark.nightly
 def test_faults_of_the_settings_are_said_at_the_submission(programs: Programs, work: Path) -> None:
     programs(sbatch="echo 12")
     done = evorun_here(*SUBMIT, "budget.calls_per_problem=12,99", "method.recent_share=1,2", cwd=work)
@@ -240,6 +241,7 @@ def test_where_no_slurm_answers_a_job_may_run(programs: Programs, submitted: Pat
     ]
 
 
+@pytest.mark.nightly
 def test_the_jobs_of_another_cluster_are_not_asked_for_here(programs: Programs, work: Path) -> None:
     """Its SLURM has other jobs of the same ids."""
     programs(sbatch="echo 12", scontrol="echo 'Configuration data'; echo 'ClusterName             = alpha'")

@@ -267,11 +267,11 @@ TUNING, EVERYTHING = ["student"], ["teacher", "student"]
         (("student", "tuning", "epochs"), 2.0, TUNING),
         (("training", "rank"), 8, TUNING),
         (("student", "teaching", "generations"), 2, EVERYTHING),
-        (("student", "task", "limit"), 2, EVERYTHING),
-        (("teacher", "id"), "other/teacher", EVERYTHING),
+        pytest.param(("student", "task", "limit"), 2, EVERYTHING, marks=pytest.mark.nightly),
+        pytest.param(("teacher", "id"), "other/teacher", EVERYTHING, marks=pytest.mark.nightly),
         (("teacher_engine", "skill"), 0.6, EVERYTHING),
         (("task", "draw_seed"), 1, EVERYTHING),
-        (("seed",), 1, EVERYTHING),
+        pytest.param(("seed",), 1, EVERYTHING, marks=pytest.mark.nightly),
     ],
 )
 def test_a_stage_is_reused_until_its_inputs_change(

@@ -191,7 +191,7 @@ def test_another_start_keeps_the_first_record_and_refuses_a_changed_file(started
     assert read_sweep(started / "sweep").study == first
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [

@@ -155,6 +155,7 @@ def problem(match: dict[str, Any]) -> str:
     return str(match["problem"])
 
 
+@pytest.mark.nightly
 def test_a_judge_that_tosses_a_coin_ranks_nobody(runs: Path, tmp_path: Path) -> None:
     found = held(tmp_path / "coin", runs, "judge=random", "matches_per_repetition=400")
     lows, highs = ([one["bradley_terry"][end] for one in found["players"]] for end in ("low", "high"))
@@ -309,6 +310,7 @@ def test_a_run_without_responses_loses_unasked_and_prompts_in_common_are_played(
     assert all(one["forfeit"] for one in lines(tmp_path / "mute" / "matches.jsonl"))
 
 
+@pytest.mark.nightly
 def test_a_floor_stays_out_unless_asked_for_since_it_raises_everybody_elses_rating(runs: Path, tmp_path: Path) -> None:
     without = held(tmp_path / "without", runs, "judge=oracle", entrants=("good", "poor"))
     words = ("tournament", "good", "floor", "poor", *played("judge=oracle"))

@@ -72,7 +72,11 @@ def count(keys: set[str], run: Path) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("settings", "before", "after"),
     [
-        ("method=grpo method.steps=null task.train_problems=4", "method.data_epochs=1", "method.data_epochs=2"),
+        pytest.param(
+            "method=grpo method.steps=null task.train_problems=4",
+            *("method.data_epochs=1", "method.data_epochs=2"),
+            marks=pytest.mark.nightly,
+        ),
         ("method=espl training.max_lag=2", "method.steps=4", "method.steps=6"),
         pytest.param(
             "method=ppo method.eval_beside_rollouts=true method.steps=6",
