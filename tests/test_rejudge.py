@@ -258,15 +258,15 @@ def test_a_budget_ends_a_study_and_a_larger_one_goes_on(duels: Path) -> None:
 def test_a_budget_is_spent_on_the_problems_in_turn(duels: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """300 duels of 2 problems would say as little as 2 problems do."""
     words = ("judge=qwen2_5_7b", "judge_engine=simulated", "judge_engine.judge_skill=0.3")
-    folder = study(duels, *words, "budget.calls=12")
+    folder = study(duels, *words, "budget.calls=26")
     asked = [one["problem"] for one in records(folder, "comparisons")]
-    assert Counter(Counter(asked).values()) == {1: 2, 2: 2}
+    assert Counter(Counter(asked).values()) == {3: 3, 4: 1}
     figure = row(folder, "all duels")
-    assert (figure.n, figure.problems) == (6, 4)
+    assert (figure.n, figure.problems) == (13, 4)
     assert figure.now.ci95 is not None
     assert run_verb("report", [str(folder)]) == 0
     cells = next(line.split() for line in capsys.readouterr().out.splitlines() if "all duels" in line)
-    assert cells[2:4] == ["6", "4"]
+    assert cells[2:4] == ["13", "4"]
     few = study(duels, *words, "budget.calls=6")
     assert (few, row(few, "all duels").problems, row(few, "all duels").now.ci95) == (folder, 3, None)
 

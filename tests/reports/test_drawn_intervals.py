@@ -99,7 +99,7 @@ def test_other_scores_are_drawn_each_on_its_own_scale(tmp_path: Path, draw_only:
 
 def test_bars_of_the_judge_draw_problems_again(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     draw_only("decisive", "calibration")
-    run = write_run(tmp_path / "run", RunSpec(problems=6, candidates=12, duels=30))
+    run = write_run(tmp_path / "run", RunSpec(problems=10, candidates=12, duels=60))
     html = render_report(run)
 
     def drawn_again(records: list[dict[str, Any]], right: str, wanted: list[Any]) -> tuple[float, float]:
@@ -117,7 +117,7 @@ def test_bars_of_the_judge_draw_problems_again(tmp_path: Path, draw_only: Callab
         assert has_bar(decisive, step, low, step, high)
     (calibration,) = panels_of(html, "Share of right candidates by posterior mean")
     rated = sorted(read(run, "candidates"), key=lambda one: one["mean"])
-    for own in (rated[i : i + 9] for i in range(0, 72, 9)):
+    for own in (rated[i : i + 15] for i in range(0, 120, 15)):
         low, high = drawn_again(own, "correct", [True])
         at = fmean(one["mean"] for one in own)
         assert has_bar(calibration, at, low, at, high)

@@ -37,11 +37,11 @@ def test_decisive_shares_are_of_each_step_and_their_intervals_draw_problems_agai
     early = [*_duels(1, "p", True, True, False), *_duels(1, "q", False), *_duels(1, "r", True)]
     whole_range = count_decisive(early)[1]
     assert (whole_range.value, whole_range.ci95) == (3 / 5, None)  # draws of q alone, and of r: it would say nothing
-    early += _duels(1, "s", True, False)
+    early += [*_duels(1, "s", True, False), *_duels(1, "t", True, False, True), *_duels(1, "u", True, False)]
     shares = count_decisive([*_duels(2, "p", True), *early])
     assert list(shares) == [1, 2]
-    assert (shares[1].value, shares[1].n) == (4 / 7, 7)
-    assert shares[1].ci95 == clustered_mean([2, 0, 1, 1], [3, 1, 1, 2])
+    assert (shares[1].value, shares[1].n) == (7 / 12, 12)
+    assert shares[1].ci95 == clustered_mean([2, 0, 1, 1, 2, 1], [3, 1, 1, 2, 3, 2])
     assert (shares[2].value, shares[2].n) == (1.0, 1)
 
 
