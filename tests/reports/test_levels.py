@@ -12,7 +12,10 @@ from comparison_fixture import write_method
 from markup import Page
 
 from evorun.reports.comparison import ComparedRuns, compare, export_comparison, print_comparison, write_comparison
+from evorun.reports.comparison.figures import make_figures
 from evorun.reports.comparison.paired import adjust_by_holm
+from evorun.reports.comparison.plots import assign_styles
+from evorun.reports.drawing import Drawing
 from evorun.runs.crossed import crossed_mean, tabulate
 from evorun.runs.terminal import Terminal
 
@@ -151,3 +154,39 @@ def test_levels_are_printed_on_the_page_and_exported(compared: ComparedRuns, tmp
         assert (row["run"], row["setting"], row["level"]) == ("lyria", "budget", by.level)
         assert row["minus_level"] == (by.minus_level or "")
         assert [float(row[name]) for name in ("low", "high")] == list(by.pair.ci95 or ())
+
+
+def _draw(compared: ComparedRuns) -> Drawing | None:
+    drawn = [figure.drawing for figure in make_figures(compared).finals]
+    return next((drawing for drawing in drawn if drawing.name == "levels-points"), None)
+
+
+def test_scores_are_drawn_against_the_calls_of_budgets(compared: ComparedRuns) -> None:
+    drawing = _draw(compared)
+    assert drawing is not None
+    rows, styles = {row.name: row for row in compared.rows}, assign_styles(compared)
+    assert [(arm, x) for _, arm, _, _, x, *_ in drawing.points] == [
+        (f"{method}, budget={budget}", calls) for method in ("best_of_n", "lyria") for budget, calls in CALLS.items()
+    ]
+    for _, arm, _, _, _, value, *ends in drawing.points:
+        assert (value, tuple(ends)) == (rows[arm].get_metric("points").value, rows[arm].get_interval("points"))
+    # the arm of a method that began first gives the line its colour
+    lines = {str(line.get_label()): line.get_color() for line in drawing.figure.axes[0].lines}
+    assert lines == {method: styles[f"{method}, budget=calls_300"]["color"] for method in ("best_of_n", "lyria")}
+
+
+def test_scores_are_drawn_against_numbers_but_not_against_other_words(tmp_path: Path) -> None:
+    def write(key: str, values: Sequence[str]) -> ComparedRuns:
+        return _compare(
+            [
+                _write_run(tmp_path / key, method, "calls_50", 0, [1.0, 2.0, float(i)], {key: value})
+                for method in ("best_of_n", "lyria")
+                for i, value in enumerate(values)
+            ]
+        )
+
+    numbers = _draw(write("task.size", ["10", "9", "4"]))
+    assert numbers is not None
+    assert [x for _, arm, _, _, x, *_ in numbers.points if arm.startswith("lyria")] == [4, 9, 10]
+    assert [label.get_text() for label in numbers.figure.axes[0].get_xticklabels()] == ["4", "9", "10"]
+    assert _draw(write("judge", ["oracle", "policy"])) is None

@@ -12,6 +12,7 @@ from evorun.reports.comparison.evolution import (
     compute_rubric_lengths,
     compute_rubric_strictness,
 )
+from evorun.reports.comparison.level_plots import draw_levels
 from evorun.reports.comparison.notes import lines_note, name_intervals, shared_lines_note
 from evorun.reports.comparison.pareto import draw_front
 from evorun.reports.comparison.plots import (
@@ -108,7 +109,11 @@ def _make_figures(comparison: ComparedRuns) -> Figures:
     finals = [
         figure
         for panel in panels
-        for figure in (_draw_final(comparison, panel, panel.primary), _draw_front(comparison, panel, styles))
+        for figure in (
+            _draw_final(comparison, panel, panel.primary),
+            _draw_front(comparison, panel, styles),
+            _draw_levels(comparison, panel, styles),
+        )
     ]
     others = [
         _draw_final(comparison, panel, score)
@@ -247,6 +252,20 @@ def _draw_front(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Sty
         [arm for arm in panel.arms if not arm.is_baseline]
     )
     return _caption(f"{text.sentence(text.name_score(panel.primary))}{on} {caption.lower()}", note, drawing)
+
+
+def _draw_levels(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Style]) -> CaptionedFigure | None:
+    factorial = next((one for one in comparison.factorials if one.task == panel.task), None)
+    name = _name_figure(comparison, panel, f"levels-{panel.primary.name}")
+    drawing = None if factorial is None else draw_levels(factorial, panel, styles, name)
+    if drawing is None or factorial is None:
+        return None
+    on = f" on {panel.task}" if len(comparison.tasks) > 1 else ""
+    at = "at the calls that each arm took" if factorial.by_calls else "at each level"
+    note = f"Final scores {at}, with {name_intervals(panel.arms)}; a method has the colour of its first arm"
+    grey = ". Grey dashed lines are random baselines, with their methods' marks" if factorial.baselines else ""
+    caption = f"{text.sentence(text.name_score(panel.primary))}{on} by {factorial.key}"
+    return _caption(caption, note + grey, drawing)
 
 
 def _name_figure(comparison: ComparedRuns, panel: Panel, name: str) -> str:

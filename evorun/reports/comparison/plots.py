@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _MARKS = "osD^vPX*"
 _DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)))
 _BASELINE_DASHES = (0, (2, 2))
-_LOG_SPAN = 30
+LOG_SPAN = 30
 """Costs are drawn on a logarithmic axis if an arm's is at least so many times another's, of arms with a curve."""
 _STEPS_SPAN = 10
 """Steps are drawn on a logarithmic axis if one method has at least so many times those of another."""
@@ -409,7 +409,7 @@ def _format_x_axis(axes: "Axes", values: Sequence[float], totals: Sequence[float
     if against == "step":
         return integer_axis(axes)
     # where curves differ in cost by orders of magnitude, the cheap ones would share one pixel on a linear axis
-    if min(values) > 0 and max(totals) >= _LOG_SPAN * min(totals):
+    if min(values) > 0 and max(totals) >= LOG_SPAN * min(totals):
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
