@@ -15,6 +15,7 @@ from evorun.reports.comparison import ComparedRuns, compare, export_comparison, 
 from evorun.reports.comparison.figures import make_figures
 from evorun.reports.comparison.paired import adjust_by_holm
 from evorun.reports.comparison.plots import assign_styles
+from evorun.reports.comparison.tables import make_data_tables
 from evorun.reports.drawing import Drawing
 from evorun.runs.crossed import crossed_mean, tabulate
 from evorun.runs.terminal import Terminal
@@ -190,3 +191,15 @@ def test_scores_are_drawn_against_numbers_but_not_against_other_words(tmp_path: 
     assert [x for _, arm, _, _, x, *_ in numbers.points if arm.startswith("lyria")] == [4, 9, 10]
     assert [label.get_text() for label in numbers.figure.axes[0].get_xticklabels()] == ["4", "9", "10"]
     assert _draw(write("judge", ["oracle", "policy"])) is None
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_an_arm_has_its_method_and_the_settings_that_differ_as_columns(compared: ComparedRuns, tmp_path: Path) -> None:
+    export_comparison(compared, tmp_path)
+    for table, seeds in (("arms", 1), ("runs", len(SEEDS))):
+        rows = list(csv.DictReader((tmp_path / f"{table}.csv").read_text().splitlines()))
+        cells = [(row["method"], row["setting.budget"]) for row in rows]
+        assert sorted(cells) == sorted([*MEANS] * seeds)
+        assert all(row["run"].startswith(f"{row['method']}, budget={row['setting.budget']}") for row in rows)
+    shared = compare([_write_run(tmp_path / name, name, "calls_50", 0, [1.0, 2.0]) for name in ("gepa", "lyria")])
+    assert "setting.budget" not in next(table for table in make_data_tables(shared) if table.name == "arms").headings

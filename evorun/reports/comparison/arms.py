@@ -16,6 +16,7 @@ from evorun.reports.comparison.names import (
     drop_parts,
     find_shared_parts,
     join_parts,
+    read_typed_settings,
 )
 from evorun.reports.comparison.runs import Run
 from evorun.runs.crossed import CrossedMean, crossed_mean, tabulate
@@ -54,6 +55,11 @@ class Arm:
     def name(self) -> str:
         """A name that no other arm has."""
         return join_parts(self.parts)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The settings that the commands of all its runs have, as typed."""
+        return find_shared_parts([read_typed_settings(run.manifest) for run in self.runs])
 
     @property
     def method_parts(self) -> Mapping[str, str]:

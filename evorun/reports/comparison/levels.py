@@ -19,7 +19,6 @@ from evorun.reports.comparison.names import (
     find_shared_parts,
     get_grading_code,
     join_parts,
-    read_typed_settings,
 )
 from evorun.reports.comparison.paired import compare_pooled_scores, compare_scores
 from evorun.reports.comparison.pairs import Match, Pair, Pairs, adjust, compute_p, find_max_difference, make_pair
@@ -82,7 +81,7 @@ def find_factorials(arms: Sequence[Arm]) -> list[Factorial]:
         tasks[arm.task].append(arm)
     factorials = []
     for task, own in tasks.items():
-        settings = [_read_settings(arm) for arm in own if not arm.is_baseline]
+        settings = [arm.settings for arm in own if not arm.is_baseline]
         keys = [key for key in (settings or [{}])[0] if key not in _NO_LEVELS and all(key in of for of in settings)]
         found = [factorial for key in keys if (factorial := _make_factorial(task, key, own)) is not None]
         factorials += found if len(found) == 1 else []
@@ -94,7 +93,7 @@ def _make_factorial(task: str, key: str, arms: Sequence[Arm]) -> Factorial | Non
     began = sorted(arms, key=lambda arm: (arm.started, arm.name))
     cells: dict[tuple[object, ...], dict[str, list[Arm]]] = defaultdict(lambda: defaultdict(list))
     for arm in began:
-        settings = _read_settings(arm)
+        settings = arm.settings
         if key in settings:
             others = frozenset((other, value) for other, value in settings.items() if other != key)
             cells[arm.is_baseline, arm.runs[0].manifest.method, others][settings[key]].append(arm)
@@ -117,11 +116,6 @@ def _make_factorial(task: str, key: str, arms: Sequence[Arm]) -> Factorial | Non
 
 def _is_whole(by_level: Mapping[str, Sequence[Arm]], levels: Sequence[str]) -> bool:
     return all(len(by_level.get(level, ())) == 1 for level in levels)
-
-
-def _read_settings(arm: Arm) -> dict[str, str]:
-    """Return the settings that all commands of an arm's runs have."""
-    return find_shared_parts([read_typed_settings(run.manifest) for run in arm.runs])
 
 
 def _name_method(arms: Sequence[Arm], key: str, levels: Sequence[str]) -> str:

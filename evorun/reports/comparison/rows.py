@@ -35,6 +35,10 @@ class Row:
     """True when the model answered at random."""
     facts: Mapping[str, str]
     """Task, model, engine, seed and caveats, by the heading that a column of them would have."""
+    method: str
+    """The method's name in a configuration, whatever the row is called."""
+    settings: Mapping[str, str]
+    """The settings of its command, as typed."""
     information_regime: str
     n: str
     scores: Sequence[Score]
@@ -148,6 +152,8 @@ def make_row(arm: Arm) -> Row:
             SEED: ", ".join(str(run.manifest.seed) for run in arm.runs),
             CAVEATS: ", ".join(caveats),
         },
+        method=manifest.method,
+        settings=arm.settings,
         information_regime=manifest.regime,
         n=_format_problems(arm),
         scores=outcome.scores,

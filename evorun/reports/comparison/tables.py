@@ -476,10 +476,14 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
     # the plain name is the printed interval's, which of several seeds is over both
     over_seeds = [figure for figure in figures if any(row.seeds > 1 and figure in row.two_way_scores for row in rows)]
     named = any(PAPER in row.parts for row in rows)
+    typed = dict.fromkeys(key for row in rows for key in row.settings)
+    settings = [key for key in typed if len({row.settings.get(key) for row in rows}) > 1]
     columns = [
         "run",
         *(["name_in_paper"] if named else []),
+        "method",
         *rows[0].facts,
+        *(f"setting.{key}" for key in settings),
         "random_baseline",
         "information",
         "n",
@@ -503,7 +507,8 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
     table = make_data_table(name, columns, [])
     for row in rows:
         total = row.cost.get(_TOTAL)
-        cells: list[Cell] = [row.name, *([row.parts.get(PAPER)] if named else []), *row.facts.values()]
+        cells: list[Cell] = [row.name, *([row.parts.get(PAPER)] if named else []), row.method, *row.facts.values()]
+        cells += [row.settings.get(key) for key in settings]
         cells += ["yes" if row.is_baseline else "no", row.information_regime]
         cells += [row.n, row.generation or None, total.calls if total else None, total.tokens if total else None]
         cells += [total.tool_calls if total else None] if with_tools else []
