@@ -486,6 +486,18 @@ def test_arms_are_told_apart_by_settings_of_a_simulated_model_and_named_by_what_
     ]
 
 
+@pytest.mark.usefixtures("no_trials")
+def test_each_arm_of_several_budgets_has_its_own_in_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["experiment=lyria/scaling", "engine=simulated", "task=sudoku", "task.instances=4", "seed=0"]
+    planning.plan([*words, "budget=lyria_5x5,lyria_10x10,lyria_20x20"], Terminal(width=200))
+    rows = [re.split(" {2,}", line.strip())[0] for line in capsys.readouterr().out.splitlines()]
+    assert [row for row in rows if row.startswith("lyria, simulated")] == [
+        "lyria, simulated, budget=lyria_5x5",
+        "lyria, simulated, budget=lyria_10x10, generations=10, population=10",
+        "lyria, simulated, budget=lyria_20x20, generations=20, population=20",
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "teacher"),
     [

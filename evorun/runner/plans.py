@@ -143,7 +143,10 @@ def _add_settings(planned: Sequence[tuple[PlannedArm, Mapping[str, Any]]]) -> li
     for group, configs in alike.items():
         listed = [_list_settings(config, configs) for config in configs]
         named = zip(listed, find_distinguishing_keys(listed), strict=True)
-        settings[group] = [[f"{key}={own[key]}" for key in own if key in keys] for own, keys in named]
+        # no size of a budget is the usual one, so each arm has its own in its name
+        settings[group] = [
+            [f"{key}={own[key]}" for key in own if key in keys or key == "budget"] for own, keys in named
+        ]
     arms = []
     for arm, _ in planned:
         own = settings[arm.stage, arm.method, *arm.students].pop(0)

@@ -18,6 +18,7 @@ from evorun.reports.comparison.arms import Point, mean_curve
 from evorun.reports.comparison.figures import Figures, make_figures
 from evorun.reports.comparison.notes import describe_place_of_reported
 from evorun.reports.comparison.plots import Style, assign_styles
+from evorun.reports.comparison.search_notes import search_note
 from evorun.reports.comparison.tables import make_main_table
 from evorun.reports.drawing import GREY, Drawing
 from evorun.runs.results import write_results
@@ -368,3 +369,13 @@ def test_each_task_has_its_figures_and_a_method_its_colour_in_all(
     for ours, theirs in ((0, 1), (1, 0)):
         first, second = tsp.style(f"accuracy-step-tsp-{ours}"), sudoku.style(f"accuracy-step-sudoku-{theirs}")
         assert first["stroke"] == second["stroke"]
+
+
+def test_captions_by_step_say_what_the_steps_of_samples_for_an_oracle_are(tmp_path: Path) -> None:
+    drawn = {"method": {"name": "best_of_n", "choose": "oracle", "batches": 2, "generations": None}, "seed": 0}
+    runs = [write_method(tmp_path / "other", [True, False], steps=2, method="lyria")]
+    runs.append(write_method(tmp_path / "drawn", [True, True], steps=2, method="best_of_n", config=drawn))
+    said = "Steps of best_of_n: batches that its samples are drawn in (method.batches), of evorun's making."
+    curves = make_figures(compare(runs)).curves["Accuracy during the runs"]
+    assert [said in figure.drawing.caption for figure in curves] == [True, False, False]
+    assert said in search_note(compare(runs))

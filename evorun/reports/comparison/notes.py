@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -372,6 +372,8 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
         )
     if dashed:
         sentences.append("A line that others run over is drawn wider below them, so that it shows.")
+    if len(costs) < len(axes) and (said := describe_batches([run for panel in panels for run in panel.runs])):
+        sentences.append(said)
     if any(panel.has_bands for panel in panels):
         bands = "Bands with dotted edges" if dashed else "Bands"
         sentences.append(f"{bands} are 95 % intervals{_OVER_SEEDS if has_seeds else ''}.")
@@ -390,6 +392,17 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
     if any(arm.is_baseline for panel in panels for arm in panel.arms):
         sentences.append("Grey dashed lines are random baselines: the final scores of random answers.")
     return " ".join([*sentences, *(["Calls and tokens so far include all roles."] if costs else [])])
+
+
+def describe_batches(runs: Sequence[Run]) -> str:
+    """Say what the steps of samples are among which an oracle chooses; empty where no run has them."""
+    settings = [run.manifest.config.get("method") for run in runs]
+    drawn = [own for own in settings if isinstance(own, Mapping) and own.get("choose") == "oracle" and "batches" in own]
+    if not drawn:
+        return ""
+    return (
+        f"Steps of {drawn[0].get('name')}: batches that its samples are drawn in (method.batches), of evorun's making."
+    )
 
 
 def shared_lines_note(panel: Panel, places: str, *, bands: bool = True) -> str:

@@ -6,6 +6,7 @@ from statistics import fmean
 from evorun.reports import text
 from evorun.reports.comparison.comparison import ComparedRuns
 from evorun.reports.comparison.names import TASK
+from evorun.reports.comparison.notes import describe_batches
 from evorun.reports.comparison.rows import AGREEMENT, AUC, CHOICE, POOLED, Row
 from evorun.reports.comparison.runs import ANSWERED
 
@@ -39,6 +40,8 @@ def search_note(comparison: ComparedRuns) -> str:
     if any(row.planned is not None and row.generation < row.planned for row in comparison.rows):
         reached = f"{comparison.step.capitalize()} reached: N of M where the settings plan M"
         sentences.append(f"{reached}; a method without such a number goes on until its budget ends.")
+    if any(row.generation > 0 for row in comparison.rows):
+        sentences += filter(None, [describe_batches(comparison.runs)])
     if any(row.crossovers is not None for row in comparison.rows):
         sentences.insert(0, "Crossovers per run: system prompts made by crossover, the mean over an arm's runs.")
     return " ".join(sentences)
