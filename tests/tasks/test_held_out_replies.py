@@ -46,7 +46,9 @@ def test_a_run_says_what_a_careful_human_says(task: str, file: Path) -> None:
         assert len(misjudged) <= len(replies) // replies_per_misjudged, misjudged
 
 
-@pytest.mark.parametrize("task", OTHER_FORMS)
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=[pytest.mark.nightly] * (task in SLOW)) for task in OTHER_FORMS]
+)
 def test_an_answer_in_another_form_than_the_one_asked_for_is_read(task: str) -> None:
     replies = [reply for reply in read_judged(CORPUS.parent / "other_forms.jsonl") if reply.task == task]
     assert {reply.verdict for reply in replies} == {"right", "wrong"}

@@ -15,9 +15,9 @@ from evorun.tasks.capabilities import ScoredResponse
 TASKS = {
     "mathbench": {"source": "sample"},
     "livecodebench": {"source": "sample"},
-    "sudoku": {"instances": 1},
-    "graph_coloring": {"instances": 1},
-    "tsp": {"instances": 1},
+    "sudoku": {"instances": 1, "validation_instances": 1},
+    "graph_coloring": {"instances": 1, "validation_instances": 1},
+    "tsp": {"instances": 1, "validation_instances": 1},
     "aime": {"source": "sample"},
     "essay": {"source": "sample"},
     "ethics": {"source": "sample"},

@@ -120,6 +120,7 @@ def test_a_method_passes_on_a_task_with_tools(name: str) -> None:
     check_method(registry.method_class(name), config, task_config("search_qa", limit=3, source="sample"))
 
 
+@pytest.mark.nightly
 def test_a_method_passes_on_a_task_without_right_and_wrong() -> None:
     config = make_config("method", "duel_evolve", **SMALL["duel_evolve"])
     check_method(registry.method_class("duel_evolve"), config, HaikusConfig())

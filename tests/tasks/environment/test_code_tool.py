@@ -47,7 +47,7 @@ def load(rows: Path, name: str = "Lock", **settings: Any) -> Any:
 
 
 def test_programs_are_answered_in_the_order_of_the_calls_and_counted(rows: Path) -> None:
-    loaded = load(rows, code_time_limit_s=1.0)
+    loaded = load(rows, code_time_limit_s=0.5)
     problem = next(p for p in loaded.problems if "number is 3" in p.data["question"])
     hostile = python("while True: pass") + python("import os; os._exit(3)") + python("open('/etc/passwd', 'w')")
     talkative = python("print('x' * 100_000)")

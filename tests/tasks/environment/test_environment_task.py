@@ -109,6 +109,7 @@ def test_a_lost_session_is_played_again(rows: Path) -> None:
     asyncio.run(many())
 
 
+@pytest.mark.nightly
 def test_it_conforms(rows: Path) -> None:
     check_task(task_config("environment", environment=f"{LOCKS}:Lock", rows=str(rows), validation_problems=1))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evorun.runs.candidates import Response
@@ -334,6 +334,7 @@ def test_unreadable_and_right_programs() -> None:
     assert crossover(good, individual("y = 1"), rng(0), MAX_CHARS) is good.response
 
 
+@settings(max_examples=10)  # some texts take long
 @given(texts, texts, seeds, findings, st.floats(0, 100), st.integers(1, 8000))
 def test_whatever_the_programs_are_they_come_out_readable_bounded_and_the_same_each_time(
     first: str, second: str, seed: int, found: list[object], fitness: float, max_chars: int

@@ -7,7 +7,7 @@ from sudoku_fixture import NO_TOOLS, TASK, loaded, noisy, paper_errors, paper_me
 from evorun.runs.candidates import Response
 from evorun.tasks.sudoku.sudoku import Sudoku
 
-CASES = [(2, 0), (3, 0), (4, 1)]
+CASES = [(2, 0), (3, 0), pytest.param(4, 1, marks=pytest.mark.nightly)]
 
 
 @pytest.mark.parametrize(("box", "number"), CASES)
