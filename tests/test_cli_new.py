@@ -1,7 +1,9 @@
 """`evorun new` refuses what would not work, in one line; tests/test_examples.py runs what it writes."""
 
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -9,6 +11,8 @@ from hatchling.build import build_editable
 
 from evorun.cli.completion import complete
 from evorun_process import evorun_here
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @pytest.mark.parametrize(
@@ -54,6 +58,23 @@ def test_an_editable_install_needs_hatchling_alone(tmp_path: Path, monkeypatch: 
     with ZipFile(tmp_path / build_editable(str(tmp_path))) as wheel:
         [path] = [wheel.read(name).decode() for name in wheel.namelist() if name.endswith(".pth")]
     assert Path(path) == tmp_path / "mine"
+
+
+def test_the_packages_of_examples_have_what_a_written_one_has(tmp_path: Path) -> None:
+    assert evorun_here("new", "method", "mine", cwd=tmp_path).returncode == 0
+    written = _read_build(tmp_path / "mine")
+    files = sorted(EXAMPLES.glob("*/pyproject.toml"))
+    assert len(files) > 1
+    for file in files:
+        assert _read_build(file.parent) == written, file
+
+
+def _read_build(package: Path) -> list[Any]:
+    """Return how a package is built and installed, its own names left out."""
+    settings = tomllib.loads((package / "pyproject.toml").read_text())
+    project, build = settings["project"], settings["tool"]["hatch"]["build"]
+    alike = [project.get(key) for key in ("dependencies", "readme", "requires-python")]
+    return [settings["build-system"], *alike, build.get("dev-mode-dirs")]
 
 
 def test_the_shell_completes_its_kinds() -> None:
