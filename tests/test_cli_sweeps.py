@@ -191,6 +191,20 @@ def test_what_a_sweep_will_not_reach_is_said_once(budgets: str, tmp_path: Path) 
     assert carried_out.call_count == 2 * len(budgets.split(","))
 
 
+def test_all_warnings_by_settings_precede_the_jobs_of_a_sweep(tmp_path: Path) -> None:
+    small = ("task=mathbench", "task.source=sample", "engine=simulated", "engine.skill=0.6", "engine.improvement=0.5")
+    words = ("-m", "method=rsa,zero_shot", "budget.calls_per_problem=30", "judge=oracle", *small)
+    with mock.patch("evorun.cli.running.carry_out", return_value="completed"):
+        lines = evorun_here(*words, "hydra.sweep.dir=sweep", cwd=tmp_path).stderr.splitlines()
+    assert [line.partition(",")[0] for line in lines] == [
+        "warning: method=rsa: method.population=16 leaves no step of aggregation within 30 calls per problem",
+        "warning: method=rsa leaves 14 of 30 calls per problem: a step reserves 16; lower method.population.",
+        "warning: method=rsa: judge: has no effect",
+        "warning: method=rsa: engine.skill=0.6 and engine.improvement=0.5 add up to 1.1",
+        "warning: method=zero_shot: judge: has no effect",
+    ]
+
+
 def test_a_key_on_the_command_line_takes_the_place_of_the_swept_one(tmp_path: Path) -> None:
     experiment = ("experiment=lyria/errors", "task=sudoku", "engine=simulated")
     floor = "method.max_errors=3 model=random"

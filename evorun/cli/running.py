@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evorun.cli import invocation
 from evorun.cli.output import print_error
@@ -14,6 +14,9 @@ from evorun.runs.files import showing_work
 from evorun.runs.manifest import Origin
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
+
+if TYPE_CHECKING:
+    from evorun.tasks.base import LoadedTask
 
 
 def carry_out(
@@ -81,18 +84,18 @@ class Foreseen(NamedTuple):
 
     obstacle: str | None
     """The reason for which it cannot begin; None if none is known."""
-    warning: str | None = None
-    """A line on evolution that its budget does not reach; None without any."""
+    warnings: Sequence[str] = ()
+    """What its settings and its data alone let it warn of as it begins."""
 
 
-def foresee(config: Mapping[str, Any], loaded: dict[str, int] | None) -> Foreseen:
+def foresee(config: Mapping[str, Any], loaded: "dict[str, LoadedTask] | None") -> Foreseen:
     """Return what is foreseen of a run.
 
-    loaded: problems by task, whose data has been read and is not read again; the run's own is added. None: another
-    machine carries the run out, so that its settings alone are judged.
+    loaded: the data that has been read, by task, and is not read again; the run's own is added. None: another machine
+    carries the run out, so that its settings alone are judged.
     """
     from evorun.runner.estimates import limit_calls
-    from evorun.runner.foreseen import predict_unevolved
+    from evorun.runner.foreseen import list_settings_warnings
     from evorun.runner.registry import blaming_plugins
     from evorun.runner.requirements import require_parts
     from evorun.runner.settings import check
@@ -101,14 +104,17 @@ def foresee(config: Mapping[str, Any], loaded: dict[str, int] | None) -> Foresee
         with blaming_plugins():
             checked = check(config)
             if loaded is None:
-                return Foreseen(None, predict_unevolved(checked, checked.budget.calls_per_problem))
+                return Foreseen(None, list_settings_warnings(checked, None, checked.budget.calls_per_problem))
             require_parts(checked)
             task = repr(config["task"])
             if task not in loaded:
-                loaded[task] = len(checked.task.load().problems)
+                loaded[task] = checked.task.load()
+            data = loaded[task]
+            return Foreseen(
+                None, list_settings_warnings(checked, data, limit_calls(checked.budget, len(data.problems)))
+            )
     except EvorunError as error:
         return Foreseen(str(error))
-    return Foreseen(None, predict_unevolved(checked, limit_calls(checked.budget, loaded[task])))
 
 
 def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transplants: bool, of_sweep: bool) -> None:

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -52,6 +52,9 @@ from evorun.runs.terminal import Terminal
 _plugins = Plugins.instance()  # executes Hydra's modules again: a class imported before would not be the one in use
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper  # noqa: E402
+
+if TYPE_CHECKING:
+    from evorun.tasks.base import LoadedTask
 
 VARIANTS = "hydra.sweeper.variants"
 IN_THIS_PROCESS = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
@@ -236,23 +239,24 @@ def runs_here(config: DictConfig) -> bool:
 
 
 def find_obstacles(jobs: Sequence[Sequence[str]], composed: Iterable[DictConfig], *, here: bool) -> None:
-    """Print why jobs cannot run, or will not evolve, a line for each reason. Raises ConfigError where none can run.
+    """Print why jobs cannot run, and their warnings, each line once. Raises ConfigError where none can run.
 
     here: on this machine. A machine that only submits jobs need not be able to run them, and obstacles are warnings.
     """
     differing = join_overrides([[as_typed(word) for word in job if not word.startswith("seed=")] for job in jobs])
     without = ", without variants" if any(differing) else ""
     found: dict[str, Foreseen] = {}
-    loaded: dict[str, int] | None = {} if here else None
+    loaded: dict[str, LoadedTask] | None = {} if here else None
     for words_of_arm, config in zip(differing, composed, strict=True):
         arm = words_of_arm or f"method={config.hydra.runtime.choices.method}{without}"
         if arm not in found:
             found[arm] = _foresee(config, loaded)
     arms: dict[str | None, list[str]] = {}
-    warned: dict[str | None, list[str]] = {}
+    warned: dict[str, list[str]] = {}
     for arm, foreseen in found.items():
         arms.setdefault(foreseen.obstacle, []).append(arm)
-        warned.setdefault(foreseen.warning, []).append(arm)
+        for warning in foreseen.warnings:
+            warned.setdefault(warning, []).append(arm)
     able = arms.pop(None, None)
     if here and len(arms) == 1 and able is None:
         raise ConfigError(next(filter(None, arms)))
@@ -266,12 +270,13 @@ def find_obstacles(jobs: Sequence[Sequence[str]], composed: Iterable[DictConfig]
     if here and able is None:
         raise ConfigError(f"none of the {len(jobs)} jobs of this sweep can run")
     for warning, given_by in warned.items():
-        if warning is not None and not invocation.current.is_said(warning):
-            names = "" if len(given_by) == len(found) else f"{'; '.join(given_by)}: "
-            say("warning", f"{names}{warning}", "bold yellow")
+        if not invocation.current.is_said(warning):
+            names = "; ".join(given_by)
+            said = len(given_by) == len(found) or warning.startswith(f"{names} ")
+            say("warning", warning if said else f"{names}: {warning}", "bold yellow")
 
 
-def _foresee(composed: DictConfig, loaded: dict[str, int] | None) -> Foreseen:
+def _foresee(composed: DictConfig, loaded: "dict[str, LoadedTask] | None") -> Foreseen:
     HydraConfig.instance().set_config(composed)  # the names of arms read it
     try:
         values = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])

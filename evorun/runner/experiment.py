@@ -18,7 +18,7 @@ from evorun.models.config import OTHER_ROLES, EngineConfig, ServedModel
 from evorun.models.lazy import LazyModel
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.driver import Driver
-from evorun.runner.foreseen import list_unreached
+from evorun.runner.foreseen import list_settings_warnings
 from evorun.runner.gold import GraderTools
 from evorun.runner.gpu_plans import GpuTimes, place_run, show_gpus
 from evorun.runner.pricing import find_gpu_price, find_rates, name_answering_models, require_prices
@@ -28,15 +28,12 @@ from evorun.runner.requirements import require_parts
 from evorun.runner.served import (
     crowded_gpus,
     find_engine_key,
-    find_unfit_skill,
     in_manifest,
     open_lazily,
-    role_warnings,
 )
 from evorun.runner.settings import RunConfig, require_useful_lag
 from evorun.runner.stages import with_student
 from evorun.runner.training_runs import (
-    grades_own_reward,
     open_policy,
     open_simulated,
     require_gradable,
@@ -45,7 +42,6 @@ from evorun.runner.training_runs import (
     shared_gpus,
     simulating,
     training_problems,
-    trains_too_little,
     transfer_of,
 )
 from evorun.runner.work import Engines, Outcome, carry_out, open_effects
@@ -144,7 +140,7 @@ def run_experiment(
                 limit = min((share.max_calls for share in shares if share.max_calls is not None), default=None)
                 if fitted is not None:
                     log.info(fitted)
-                for line in (*config.method.warnings(limit), *_warnings(config, loaded, manifest, limit)):
+                for line in _list_warnings(config, loaded, manifest, limit):
                     log.warning(line)
                 if gpus is not None:
                     show_gpus(gpus, console)
@@ -208,18 +204,14 @@ def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None
             raise
 
 
-def _warnings(config: RunConfig, loaded: LoadedTask, manifest: Manifest, limit: int | None) -> list[str]:
+def _list_warnings(config: RunConfig, loaded: LoadedTask, manifest: Manifest, limit: int | None) -> list[str]:
     """Return what a user must know of budget, task, models, training and sandbox before the run's results.
 
     limit: the budget's calls per problem; None without one.
     """
-    lines = list_unreached(config, len(loaded.problems), limit)
-    lines += role_warnings(config.others, config.method, config.task)
+    lines = list_settings_warnings(config, loaded, limit)
     lines += crowded_gpus(ServedModel(config.model, config.engine), config.others)
-    lines += [*shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)]
-    lines += samples_from_other_weights(config)
-    if (unfit := find_unfit_skill(config.engine, config.model, config.method, loaded)) is not None:
-        lines.append(unfit)
+    lines += [*shared_gpus(config), *samples_from_other_weights(config)]
     if manifest.sandbox is not None and not manifest.sandbox.full:
         lines.append(isolation_warning(manifest.sandbox.isolation, manifest.sandbox.note))
     return lines

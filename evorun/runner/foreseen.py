@@ -1,4 +1,4 @@
-"""Warnings of what a run will not reach: evolution, a refined rubric, or the number of problems that was set.
+"""Warnings before a run: of what it will not reach (evolution, a refined rubric), and of settings without effect.
 
 They read the typed settings that the run obeys, so that they hold however these were made.
 """
@@ -7,8 +7,10 @@ from dataclasses import asdict
 
 from evorun.reports import text
 from evorun.reports.facts import UNUSED, count_first_generation, explain_unused_calls, find_step_size
+from evorun.runner.served import find_unfit_skill, role_warnings
 from evorun.runner.settings import RunConfig
-from evorun.tasks.base import TaskConfig
+from evorun.runner.training_runs import grades_own_reward, trains_too_little
+from evorun.tasks.base import LoadedTask, TaskConfig
 
 
 def predict_unevolved(config: RunConfig, calls: int | None) -> str | None:
@@ -65,10 +67,10 @@ def _count_turns(config: RunConfig) -> int:
     return turns
 
 
-def describe_short_task(task: TaskConfig, problems: int) -> str | None:
-    """Say that a task has fewer problems than its limit; None where it has not, or no limit."""
+def describe_short_task(task: TaskConfig, problems: int | None) -> str | None:
+    """Say that a task has fewer problems than its limit; None where it has not, or no limit, or nobody knows."""
     limit: int | None = getattr(task, "limit", None)
-    if limit is None or problems >= limit:
+    if limit is None or problems is None or problems >= limit:
         return None
     return f"task.limit={limit}: task={task.name} has {problems:,} problems with these settings, and all are used"
 
@@ -88,8 +90,11 @@ def never_refines(config: RunConfig) -> str | None:
     )
 
 
-def list_unreached(config: RunConfig, problems: int, calls: int | None) -> list[str]:
-    """Return all these warnings of a run. calls: the budget's per problem; None without a limit."""
+def list_unreached(config: RunConfig, problems: int | None, calls: int | None) -> list[str]:
+    """Return the warnings of what a run will not reach.
+
+    problems: their number; None where nobody knows. calls: the budget's per problem; None without a limit.
+    """
     lines = (
         predict_unevolved(config, calls),
         predict_unused_calls(config, calls),
@@ -97,3 +102,18 @@ def list_unreached(config: RunConfig, problems: int, calls: int | None) -> list[
         never_refines(config),
     )
     return [line for line in lines if line is not None]
+
+
+def list_settings_warnings(config: RunConfig, loaded: LoadedTask | None, calls: int | None) -> list[str]:
+    """Return all warnings of a run that its settings and its data alone decide, so that they can precede a sweep.
+
+    loaded: the task's data; None where another machine has it, which leaves out what needs it. calls: as above.
+    """
+    lines = list(config.method.warnings(calls))
+    lines += list_unreached(config, None if loaded is None else len(loaded.problems), calls)
+    lines += role_warnings(config.others, config.method, config.task)
+    lines += [*grades_own_reward(config), *trains_too_little(config)]
+    if loaded is not None:
+        unfit = find_unfit_skill(config.engine, config.model, config.method, loaded)
+        lines += [] if unfit is None else [unfit]
+    return lines
