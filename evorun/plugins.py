@@ -1,6 +1,7 @@
 """Plug-ins: classes that installed packages offer as entry points, found by name and imported on demand."""
 
 import logging
+import typing
 from collections.abc import Callable, Collection
 from importlib import metadata
 from typing import Any, Literal
@@ -19,6 +20,19 @@ log = logging.getLogger("evorun")
 def key_of(kind: str) -> str:
     """Return the key of the command line that chooses a plug-in of a kind."""
     return _KEYS.get(kind, kind)
+
+
+def advise_package(kind: str) -> str:
+    """Say how code of one's own becomes a choice by name, of a kind of plug-in."""
+    written = kind in ("method", "task", "reward")
+    how = f"evorun new {kind} NAME, then pip install -e ./NAME" if written else "see the guide on plug-ins"
+    return f"make a package of your own {kind}, and give its name: {how}"
+
+
+def advise_key(key: str) -> str | None:
+    """Say the same of the key that chooses a kind of plug-in; None of other keys."""
+    kinds = {key_of(kind): kind for kind in typing.get_args(Kind)}
+    return advise_package(kinds[key]) if key in kinds else None
 
 
 def find_plugins(kind: Kind, own: Collection[str]) -> dict[str, metadata.EntryPoint]:

@@ -205,6 +205,23 @@ def test_lists_are_swept_over_in_a_sweep_only() -> None:
         make_overrides([], {"seed": object()})
 
 
+def test_code_of_ones_own_is_asked_for_as_a_package() -> None:
+    class Mine:
+        pass
+
+    expected = "expected the name of an installed one"
+    advice = r"; make a package of your own {0}, and give its name: evorun new {0} NAME, then pip install -e \./NAME$"
+    given = {"method": Mine, "task": Mine(), "method.reward_source": print}
+    for (key, value), kind in zip(given.items(), ("method", "task", "reward"), strict=True):
+        with pytest.raises(ConfigError, match=f"^{key}: {expected}, got [^;]*{advice.format(kind)}"):
+            make_overrides([{key: value}], {})
+        with pytest.raises(ConfigError, match="got "):
+            make_overrides([{key: [value]}], {}, swept=True)
+    for kind in ("method", "task"):
+        with pytest.raises(ConfigError, match=f"^{kind}=mine:Mine: {expected}{advice.format(kind)}"):
+            evorun.run({**ZERO, kind: "mine:Mine"}, quiet=True)
+
+
 # --- display ---
 
 

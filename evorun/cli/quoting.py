@@ -7,6 +7,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from evorun.errors import ConfigError
+from evorun.plugins import advise_key
 
 _BARE = re.compile(r"[A-Za-z_/][\w./-]*", re.ASCII)
 """Texts that need no quotes, but for the words that mean something else."""
@@ -29,6 +30,9 @@ def write_value(key: str, value: Any) -> str:
         return f"[{','.join(write_value(key, item) for item in value)}]"
     if isinstance(value, Mapping):
         return f"{{{','.join(f'{_write_text(str(name))}:{write_value(key, item)}' for name, item in value.items())}}}"
+    if (advice := advise_key(key)) is not None:
+        given = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise ConfigError(f"{key}: expected the name of an installed one, got {given}; {advice}")
     raise ConfigError(
         f"{key}: expected a text, a number, true or false, a list or a mapping, got {type(value).__name__}"
     )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evorun.errors import ConfigError, EvorunError, PluginError, first_line
-from evorun.plugins import INSTALL, Kind, find_package, find_plugins, key_of, load_plugin
+from evorun.plugins import INSTALL, Kind, advise_package, find_package, find_plugins, key_of, load_plugin
 
 if TYPE_CHECKING:
     from evorun.methods.base import Method
@@ -230,6 +230,8 @@ def unknown(kind: str, name: str, choices: Iterable[str], own: Sequence[str] = (
     own: further choices, of the user's own folder, which are named first.
     """
     choices, key = sorted(choices), key_of(kind)
+    if kind in KINDS and ":" in name:  # MODULE:CLASS, as in an entry point
+        return ConfigError(f"{key}={name}: expected the name of an installed one; {advise_package(kind)}")
     many = kind in ("method", "task", "model", "experiment") and len(choices) > _MAX_NAMED
     close = difflib.get_close_matches(name, own, n=1)
     close = close or (difflib.get_close_matches(name, choices, n=3, cutoff=0.85) if many else [])

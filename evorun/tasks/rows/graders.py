@@ -6,7 +6,7 @@ A grader is a subclass of `Rows`: it reads answers, compares them with an accept
 from collections.abc import Mapping
 
 from evorun.errors import ConfigError
-from evorun.plugins import INSTALL, find_plugins, load_plugin
+from evorun.plugins import INSTALL, advise_package, find_plugins, load_plugin
 from evorun.runs.scores import Score
 from evorun.tasks.rows.answers import ChoiceRows, MathRows, NumberRows, Rows, TextRows
 from evorun.tasks.simulator import TextSimulator
@@ -31,6 +31,8 @@ def find_grader(name: str) -> type[TextTask]:
         return GRADERS[name]
     offered = find_plugins("grader", GRADERS)
     if name not in offered:
+        if ":" in name:
+            raise ConfigError(f"task.grader: expected the name of one, got '{name}'; {advise_package('grader')}")
         expected = ", ".join(sorted({*GRADERS, *offered}))
         raise ConfigError(f"task.grader: expected one of {expected}, got '{name}'; {INSTALL}")
     return load_plugin("grader", offered[name], Rows, _check)
