@@ -102,6 +102,7 @@ def test_what_does_not_vary_has_no_estimate() -> None:
     assert crossed_mean(gaps) == crossed_mean(gaps[1:])
 
 
+@pytest.mark.nightly
 def test_intervals_cover_the_true_mean_of_values_and_of_differences_of_rates() -> None:
     """The cells of scripts/measure_coverage.py that matter, with 150 data sets each: four errors are .072."""
     rng = np.random.default_rng(4)

@@ -229,7 +229,7 @@ def _zeros_without_end(path: Path) -> None:
         _integers_for_blobs,
         _no_items,
         _more_items_than_there_are,
-        _zeros,
+        pytest.param(_zeros, marks=pytest.mark.nightly),
         _an_array_of_millions,
         _deep_array,
         _other_types,

@@ -112,7 +112,7 @@ def test_clustered_mean_of_amounts_draws_whole_clusters() -> None:
     assert clustered_mean(sums, counts) == pytest.approx(tuple(exact), abs=1e-9)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("interval", [mean_interval, lambda values: clustered_mean(values, [1] * len(values))])
 def test_resamples_are_drawn_a_part_at_a_time(interval: Any) -> None:
     # a thousand of them would be 24 MB and more for 3,000 problems
@@ -164,6 +164,7 @@ def test_the_interval_of_a_mean_stays_among_the_values(values: list[float]) -> N
         assert interval == mean_interval(list(values))
 
 
+@pytest.mark.nightly
 def test_the_interval_of_a_mean_follows_the_skew_and_covers() -> None:
     """Scores like those of the puzzles: most are near the upper bound, some far below."""
     rng = np.random.default_rng(2)

@@ -59,6 +59,7 @@ LIKE_OTHERS = (
     "livecodebench",
     "math500",
     "matrix_product",
+    "search_qa",
 )
 """By day a task of the same class or kind stands for each of them."""
 CONSTRUCTIONS = ("autocorrelation", "circle_packing", "matrix_product")

@@ -207,6 +207,7 @@ def test_an_openenv_server_is_played_over_its_websocket(mcp: bool) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.nightly
 def test_a_broken_connection_is_played_again_and_a_full_server_named() -> None:
     async def run() -> None:
         async with LockServer(mcp=True, capacity=2) as server:

@@ -136,6 +136,7 @@ def test_the_local_search_finds_what_branch_and_bound_proves(monkeypatch: pytest
     assert all(clashes(of, best.coloring) == best.conflicts for (of, _), best in zip(drawn, near, strict=True))
 
 
+@pytest.mark.nightly
 def test_a_large_graph_has_a_good_colouring_without_a_proof_the_same_every_time() -> None:
     of = random_graph(80, 0.3, np.random.default_rng(1))
     best = solver.best(of, 4)

@@ -108,7 +108,7 @@ def test_too_few_different_graphs() -> None:
         load_task("graph_coloring", vertices=4, edge_probability=1, colorable_only=True)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("changes", "size"),
     [

@@ -164,6 +164,7 @@ def test_a_mutant_differs_from_its_program_in_one_place(source: str, seed: int) 
         assert before in [argument for call in ranges for argument in call.args[:2]]
 
 
+@pytest.mark.nightly
 def test_every_documented_kind_of_change_is_made() -> None:
     old = ast.parse(HELPERS)
     seen = set()

@@ -63,7 +63,7 @@ async def test_every_dapo_answer_passes() -> None:
     [
         pytest.param("hmmt_cmimc", 1, marks=pytest.mark.nightly),
         pytest.param("math500", 5, marks=pytest.mark.nightly),
-        ("math_train_sample", 10),
+        ("math_train_sample", 20),
         pytest.param("math_train_sample", 5, marks=pytest.mark.nightly),
     ],
 )

@@ -82,6 +82,7 @@ def test_random_grids_are_right_and_differ(box: int) -> None:
     assert box == 5 or random_grid(box, Random(0)) == grids[0]  # a grid of this size takes a second
 
 
+@pytest.mark.nightly
 def test_every_small_grid_comes_up() -> None:
     random = Random(0)
     assert len({tuple(random_grid(2, random)) for _ in range(2600)}) == 288

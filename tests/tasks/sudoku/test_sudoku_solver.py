@@ -70,6 +70,7 @@ def test_counts_agree_with_brute_force() -> None:
     assert counts == {0, 1, 2}
 
 
+@pytest.mark.nightly
 def test_the_outside_puzzles_have_the_solutions_on_record() -> None:
     sample = records()[::40] + [record for record in records() if record["solutions"] != 1]
     assert {record["solutions"] for record in sample} >= {0, 1, 3, 9, 13, 122, 132}

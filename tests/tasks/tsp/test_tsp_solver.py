@@ -53,7 +53,7 @@ def test_the_route_is_closed_and_the_same_every_time(cities: int) -> None:
     assert optimal_route(distances) == route
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("place", range(11))
 def test_published_optima(place: int) -> None:
     small = [record for record in tsplib_records() if record["n"] < SLOW]
