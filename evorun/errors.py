@@ -19,7 +19,7 @@ class EvorunError(Exception):
 
 
 class ConfigError(EvorunError):
-    """A configuration key, type, range or combination is wrong."""
+    """A configuration key, type, range or combination is wrong, or another than that of the run in the folder."""
 
 
 class DataError(EvorunError):
@@ -46,7 +46,7 @@ class WeightsLost(EngineError):
 
 
 class RunDirectoryError(EvorunError):
-    """A run directory cannot be used: it is in use, belongs to another config, or cannot be written."""
+    """A run directory cannot be used: it is in use, of another version of evorun, or cannot be written."""
 
 
 class JournalError(EvorunError):
@@ -74,6 +74,18 @@ class ToolError(EvorunError):
 
 class TrainingError(EvorunError):
     """Weights cannot be trained: the trainer process did not start, broke down, or cannot do what the settings ask."""
+
+
+def find_kind(error: BaseException) -> str:
+    """Return the name of the class of this module that an error is of, the nearest one."""
+    kinds = (kind.__name__ for kind in type(error).__mro__ if kind.__module__ == __name__)
+    return next(kinds, EvorunError.__name__)
+
+
+def make_error(kind: str, message: str) -> EvorunError:
+    """Return an error of the class of this name, as another process reports it."""
+    found: EvorunError = globals()[kind](message)
+    return found
 
 
 _MORE_FILES = "raise the limit (ulimit -n 65536), or lower run.concurrency or the engine's concurrency"

@@ -49,7 +49,7 @@ def _in_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def carry_out(arguments: Sequence[str], *, quiet: bool) -> Done:
         this = invocation.begin(arguments)
         assert run_verb(arguments[0], arguments[1:]) == 0
-        return Done([folder.absolute() for folder in this.folders], None, [])
+        return Done([folder.absolute() for folder in this.folders], None, [], [])
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(running, "carry_out", carry_out)

@@ -159,6 +159,27 @@ def test_a_sweep_has_all_jobs_and_raises_for_one_that_fails_at_its_end(tmp_path:
     assert [(run.seed, run.status, len(run.problems())) for run in runs] == [(2, "completed", 2)]
 
 
+def test_a_sweep_returns_the_runs_of_its_own_jobs(tmp_path: Path) -> None:
+    for seeds in ([1], [2, 3], [1]):
+        runs = evorun.sweep(ZERO, SMALL, {"task.limit": 1}, seed=seeds, path=tmp_path / "sweep", quiet=True)
+        assert [run.seed for run in runs] == seeds
+        assert list(runs.runs()["run"]) == [run.path.name for run in runs]
+    assert len(evorun.load(tmp_path / "sweep")) == 3
+
+
+@pytest.mark.parametrize("launcher", ["local", pytest.param("basic", marks=pytest.mark.nightly)])
+def test_a_sweep_over_other_data_is_refused_by_the_reason_alone(launcher: str, tmp_path: Path) -> None:
+    rows, folder = tmp_path / "rows.jsonl", tmp_path / "sweep"
+    given = {**ZERO, "task": "rows", "task.data": rows, "hydra/launcher": launcher}
+    rows.write_text('{"question": "2 + 2", "answer": "4"}\n')
+    evorun.sweep(given, seed=[1], path=folder, quiet=True)
+    rows.write_text('{"question": "2 + 3", "answer": "5"}\n')
+    with pytest.raises(ConfigError, match=r"1 of its jobs failed") as caught:
+        evorun.sweep(given, seed=[1], path=folder, quiet=True)
+    assert "belongs to another configuration (data.digest" in str(caught.value)
+    assert "continue" not in str(caught.value)
+
+
 def test_a_process_that_says_nothing_of_its_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(EvorunError, match="ended with exit code 1"):

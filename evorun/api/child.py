@@ -4,8 +4,8 @@
 
 ARGUMENTS are those of the command line, as a JSON list. Events go to the descriptor as JSON lines: `progress` (the
 texts to show, by label), `error` (`kind`, its class in evorun.errors, and `message`), `warning`, and at the end the
-`folders` of the runs and that of a `sweep`. When standard input ends, so has the process that started this one, and the
-run is stopped.
+`folders` of the runs, and of a sweep its own (`sweep`) and those of its `jobs`. When standard input ends, so has the
+process that started this one, and the run is stopped.
 """
 
 import json
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evorun.cli import invocation, main, output
-from evorun.errors import EvorunError
+from evorun.errors import find_kind
 from evorun.runs.progress import follow_progress
 
 
@@ -46,8 +46,7 @@ class Events:
         if cause is None:
             self.send("warning", message)
         else:
-            known = [kind.__name__ for kind in type(cause).__mro__ if kind.__module__ == EvorunError.__module__]
-            self.send("error", {"kind": next(iter(known), EvorunError.__name__), "message": message})
+            self.send("error", {"kind": find_kind(cause), "message": message})
 
 
 def _stop_with_parent() -> None:
@@ -68,7 +67,10 @@ def carry_out(descriptor: int, arguments: list[str]) -> None:
     finally:
         this = invocation.current
         events.send("folders", [os.path.abspath(folder) for folder in this.folders])
-        events.send("sweep", [] if this.sweep is None else [os.path.abspath(this.sweep.folder)])
+        if this.sweep is not None:
+            folder = os.path.abspath(this.sweep.folder)
+            events.send("sweep", [folder])
+            events.send("jobs", [os.path.join(folder, job.folder) for job in this.sweep.jobs])
 
 
 if __name__ == "__main__":

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evorun import errors
 from evorun.api.display import open_display, print_warning
 from evorun.cli.usage import EXIT_INTERRUPTED
-from evorun.errors import EvorunError
+from evorun.errors import EvorunError, make_error
 
 _READ_S = 5.0
 """Seconds to wait for what an ended process has written: processes that it left may hold its streams open."""
@@ -31,6 +30,8 @@ class Done(NamedTuple):
     """Of the runs that began in it, in order."""
     sweep: Path | None
     """The sweep's folder; None for a single run."""
+    jobs: list[Path]
+    """Folders of the sweep's jobs that were asked for, in order, whether they had begun before or not."""
     failures: list[EvorunError]
     """The errors that ended runs, or kept them from beginning."""
 
@@ -86,16 +87,19 @@ class _Collected:
         self.lines: list[str] = []
         self._folders: list[Path] = []
         self._sweeps: list[Path] = []
+        self._jobs: list[Path] = []
         self._failures: list[EvorunError] = []
 
     def keep(self, event: str, value: Any) -> None:
         """Keep an error, or folders."""
         if event == "error":
-            self._failures.append(getattr(errors, value["kind"])(value["message"]))
+            self._failures.append(make_error(**value))
         elif event == "folders":
             self._folders = [Path(folder) for folder in value]
         elif event == "sweep":
             self._sweeps = [Path(folder) for folder in value]
+        elif event == "jobs":
+            self._jobs = [Path(folder) for folder in value]
 
     def conclude(self, code: int) -> Done:
         """Return what was done. Raises KeyboardInterrupt or EvorunError."""
@@ -107,7 +111,7 @@ class _Collected:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             last = f": {self.lines[-1]}" if self.lines else ""
             raise EvorunError(f"the process of the run {how}{last}; its records are kept, continue by its folder")
-        return Done(self._folders, self._sweeps[-1] if self._sweeps else None, self._failures)
+        return Done(self._folders, self._sweeps[-1] if self._sweeps else None, self._jobs, self._failures)
 
 
 _Event = tuple[str, Any] | None

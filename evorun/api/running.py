@@ -55,11 +55,12 @@ def sweep(
     quiet: bool = False,
     **named: Any,
 ) -> Runs:
-    """Carry out a sweep and return its runs: `evorun.sweep(method=["zero_shot", "duel_evolve"], seed=range(3))`.
+    """Carry out a sweep and return its jobs' runs: `evorun.sweep(method=["zero_shot", "rsa"], seed=range(3))`.
 
     A list, a tuple or a range has the values to sweep over; a setting that is a list is given as a text
-    (`"task.strata=[high]"`). All else is as in `run`. A job that fails does not stop the others; the error comes when
-    all have ended.
+    (`"task.strata=[high]"`). All else is as in `run`: the same call with the same `path` continues a sweep, and another
+    one adds its jobs to it; `evorun.load(path)` has the jobs of all calls. A job that fails does not stop the others;
+    the error comes when all have ended.
     """
     words = make_overrides(settings, named, swept=True)
     place = [] if path is None else make_overrides([{"hydra.sweep.dir": path}], {})
@@ -71,8 +72,8 @@ def sweep(
     if done.failures:
         count = f"{len(done.failures)} of its jobs failed, the first with: {done.failures[0]}"
         raise type(done.failures[0])(f"{folder}: {count}; evorun.load({str(folder)!r}) has all that began")
-    found = load(folder)
-    return found if isinstance(found, Runs) else load([found])
+    found, own = load([folder]), {job.resolve() for job in done.jobs}
+    return found.where(lambda run: run.path.resolve() in own)
 
 
 def resume(path: Folder, *settings: Settings, trust: bool = False, quiet: bool = False, **named: Any) -> Run | Runs:

@@ -6,9 +6,10 @@ import sys
 
 import msgspec
 
-from evorun.cli import exit_after
+from evorun.cli import exit_after, output
 from evorun.cli.given_job import GivenJob
 from evorun.cli.usage import exit_code
+from evorun.errors import EvorunError, find_kind
 
 
 def main() -> None:
@@ -18,7 +19,13 @@ def main() -> None:
     """
     given = msgspec.json.decode(sys.stdin.buffer.read(), type=GivenJob)
     launcher = int(sys.argv[1])
+    output.on_error = _print_with_kind
     exit_after(lambda: _carry_out_below(launcher, given), debug=given.debug)
+
+
+def _print_with_kind(message: str, cause: BaseException | None) -> None:
+    """Print an error with its class, for the launcher."""
+    output.say(f"error {EvorunError.__name__ if cause is None else find_kind(cause)}", message, "bold red")
 
 
 def carry_out_job(given: GivenJob) -> int:

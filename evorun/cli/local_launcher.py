@@ -7,6 +7,7 @@ at once, shows each the same GPUs, and hides in files what they print. Processes
 import contextlib
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,13 +27,13 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from evorun.cli import invocation
+from evorun.cli import invocation, output
 from evorun.cli.given_job import GivenJob
 from evorun.cli.job_command import compose_job
 from evorun.cli.naming import remove_unused_run_dir
 from evorun.cli.shared_models import LOG, JobGroup, gpus_in, gpus_of, group_jobs, serving
 from evorun.cli.status_table import status_line
-from evorun.errors import ConfigError, EvorunError
+from evorun.errors import ConfigError, EvorunError, make_error
 from evorun.models.devices import VISIBLE, find_gpus, visible_gpus
 from evorun.models.sharing import SharedModels
 from evorun.runs.job_states import look_at
@@ -48,6 +49,8 @@ TARGET = "hydra_plugins.evorun.LocalLauncher"
 
 _log = logging.getLogger(__name__)
 
+_ERROR = re.compile(r"error (\w+): (.*)")
+"""The last line of a job that fails: the class of its error, and the message."""
 _POLL_S = 0.1
 _REFRESH_S = 1.0
 _STATUSES = {
@@ -180,7 +183,7 @@ class LocalLauncher(Launcher):
         try:
             given = self._compose(overrides, number)
         except EvorunError as error:
-            self._fail(name, job.folder, str(error))
+            self._fail(name, job.folder, error)
             return None
         given.shared = shared
         # empty until the job's process has loaded: `evorun status` then calls it starting
@@ -210,25 +213,30 @@ class LocalLauncher(Launcher):
         status = _STATUSES.get(code, "failed")
         begun = invocation.current.sweep
         assert begun is not None  # noqa: S101 - the sweeper has begun it
-        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        errors = [make_error(*found.groups()) for line in lines if (found := _ERROR.fullmatch(line))]
         for line in lines:
             warning = "warning: " if line.startswith("warning: ") else ""
             message = line.removeprefix(warning)
             name = job.name if warning else None
-            if not line.startswith("error: ") and not invocation.current.is_said(message, name):
+            if not _ERROR.fullmatch(line) and not invocation.current.is_said(message, name):
                 style = "bold yellow" if warning else None
                 self._console.print(f"{warning}{job.name}: {message}", style=style, soft_wrap=True)
         if status == "completed":
             self._console.print(status_line(look_at(job.folder, job.name)), soft_wrap=True)
         if status == "failed":
             signalled = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-            self._fail(job.name, str(job.folder.relative_to(begun.folder)), errors[-1] if errors else signalled)
+            cause = errors[-1] if errors else EvorunError(signalled)
+            self._fail(job.name, str(job.folder.relative_to(begun.folder)), cause)
         return status
 
-    def _fail(self, name: str, folder: str, error: str) -> None:
+    def _fail(self, name: str, folder: str, cause: EvorunError) -> None:
         begun = invocation.current.sweep
         assert begun is not None  # noqa: S101 - the sweeper has begun it
+        error = str(cause)
         begun.note_failure(folder, error)
+        if output.on_error is not None:
+            output.on_error(error, cause)
+            return
         if invocation.current.is_said(error):
             error = "failed, for the reason above"
         self._console.print(Text.assemble(("error:", "bold red"), f" {name}: {error}"), soft_wrap=True)

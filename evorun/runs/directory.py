@@ -15,7 +15,7 @@ import yaml
 from omegaconf._utils import OmegaConfDumper
 
 import evorun
-from evorun.errors import JournalError, RunDirectoryError
+from evorun.errors import ConfigError, JournalError, RunDirectoryError
 from evorun.models.config import OTHER_ROLES
 from evorun.runs.checksums import changed_files, changed_state, checksums, state_checksums
 from evorun.runs.environment import git_commit, hardware, package_versions
@@ -233,9 +233,10 @@ class RunDirectory:
     def begin(self, fresh: Manifest, *, redo_calls: bool = False) -> bool:
         """Start or continue the run that `fresh` describes; return False for a completed run whose files are intact.
 
-        redo_calls: continue although the journal is missing. Raises RunDirectoryError when the directory belongs to
-        another configuration, other problems or another version of evorun (naming the difference), when a link lies in
-        the place of a file or folder, or when the journal is missing; JournalError for a damaged journal.
+        redo_calls: continue although the journal is missing. Raises ConfigError when the directory belongs to another
+        configuration or other problems (naming the difference), RunDirectoryError when it belongs to another version of
+        evorun, when a link lies in the place of a file or folder, or when the journal is missing; JournalError for a
+        damaged journal.
         """
         reject_links(self.path)
         if (self.path / MANIFEST).exists():
@@ -304,7 +305,7 @@ class RunDirectory:
         before, after = msgspec.to_builtins(earlier.provenance), msgspec.to_builtins(fresh.provenance)
         changed += list_differences(before, after, "data")
         if changed:
-            raise RunDirectoryError(f"{self.path} belongs to another configuration ({'; '.join(changed)})")
+            raise ConfigError(f"{self.path} belongs to another configuration ({'; '.join(changed)})")
 
     def _reserve(self) -> None:
         """Reserve disk space, so that even on a full disk the manifest can say how the run ended."""
