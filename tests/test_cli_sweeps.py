@@ -183,7 +183,10 @@ def test_an_arm_that_cannot_run_is_named_before_the_first_one_begins(tmp_path: P
 @pytest.mark.parametrize("budgets", ["50", pytest.param("50,80", marks=pytest.mark.nightly)])
 def test_what_a_sweep_will_not_reach_is_said_once(budgets: str, tmp_path: Path) -> None:
     small = ("method=duel_evolve", "task=arithmetic", "engine=simulated", f"budget.calls_per_problem={budgets}")
-    line = "method=duel_evolve may never leave generation 0, which takes up to 60 calls per problem: the budget has 50."
+    line = (
+        "method=duel_evolve may never leave generation 0, which takes up to 60 calls per problem: the budget has 50; "
+        "raise it, or lower method.initial_candidates or method.duels."
+    )
     with mock.patch("evorun.cli.running.carry_out", return_value="completed") as carried_out:
         done = evorun_here("-m", *small, "seed=0,1", "hydra.sweep.dir=sweep", cwd=tmp_path)
     told = line if budgets == "50" else f"budget.calls_per_problem=50: {line}"

@@ -26,12 +26,15 @@ MPO = ("method=mpo", "task=essay", "task.source=sample")
         (DUELS, 61, "may never judge a child, so"),
         (DUELS, 73, "take up to 72 calls per problem, and a duel 2: the budget has 73"),  # 12 children
         (DUELS, 74, None),
+        (DUELS, 59, "the budget has 59; raise it, or lower method.initial_candidates or method.duels."),
         ((*DUELS, *TOOLS), 96, "generation 0, which takes up to 96 calls"),  # 12 responses of 4 turns
+        ((*DUELS, *TOOLS), 95, "raise it, or lower task.max_turns or method.initial_candidates or method.duels."),
         ((*DUELS, *TOOLS), 145, "up to 144 calls per problem, with 4 turns for each answer, and a duel 2"),
         ((*DUELS, *TOOLS), 146, None),
         (DUELS, None, None),
         ((*DUELS, "budget.generations=0"), 60, None),  # nothing is to evolve
         (LYRIA, 20, "generation 0, which takes up to 20 calls"),
+        (LYRIA, 19, "the budget has 19; raise it, or lower method.population."),
         (("method=rsa",), 16, None),  # has a population, and no generations
         (RSA, 35, None),  # a remainder of 3
         (RSA, 39, "rsa leaves 7 of 39 calls per problem: a step reserves 16; lower method.population."),

@@ -208,6 +208,12 @@ def count_first_generation(settings: Mapping[str, Any], turns: int = 1) -> int |
     return population * turns if isinstance(population, int) else None
 
 
+def name_first_generation(settings: Mapping[str, Any], turns: int = 1) -> str:
+    """Name the settings that decide the calls of generation 0, to be lowered. turns: of each response."""
+    keys = ["initial_candidates", "duels"] if isinstance(settings.get("initial_candidates"), int) else ["population"]
+    return " or ".join([*(["task.max_turns"] if turns > 1 else []), *(f"method.{key}" for key in keys)])
+
+
 def find_step_size(settings: Mapping[str, Any]) -> StepSize | None:
     """Return the size of the steps of a population, of which a budget decides the number; None for other methods."""
     if settings.get("steps", 0) is not None or "problems_per_step" in settings:

@@ -6,7 +6,13 @@ They read the typed settings that the run obeys, so that they hold however these
 from dataclasses import asdict
 
 from evorun.reports import text
-from evorun.reports.facts import UNUSED, count_first_generation, explain_unused_calls, find_step_size
+from evorun.reports.facts import (
+    UNUSED,
+    count_first_generation,
+    explain_unused_calls,
+    find_step_size,
+    name_first_generation,
+)
 from evorun.runner.served import find_unfit_skill, role_warnings
 from evorun.runner.settings import RunConfig
 from evorun.runner.training_runs import grades_own_reward, trains_too_little
@@ -26,7 +32,7 @@ def predict_unevolved(config: RunConfig, calls: int | None) -> str | None:
     if calls <= needed:
         return (
             f"method={method.name} may never leave generation 0, which takes up to {text.count(needed)} calls per "
-            f"problem: the budget has {text.count(calls)}."
+            f"problem: the budget has {text.count(calls)}; raise it, or lower {name_first_generation(settings, turns)}."
         )
     children, orders = settings.get("children"), settings.get("orders")
     if children is None or orders is None or not settings.get("duels"):

@@ -36,6 +36,9 @@ T = TypeVar("T")
 _SHOW_RESPONSES = (SupportsAggregation, SupportsEvolution, SupportsModelOperators, SupportsRefinement)
 """Methods that need one of these show earlier responses in their prompts."""
 
+_STUDY_SPREAD = 0.5
+"""Spread of the studies: on hard problems a search then still errs, whatever skill and improvement add up to (ours)."""
+
 AUTOMATIC = "auto"
 """`engine=auto`: evorun chooses the engine."""
 
@@ -324,8 +327,10 @@ def _(engine: SimulatedConfig, model: ModelConfig, method: Method, loaded: Loade
     together = round(engine.skill + engine.improvement, 9)
     if not evolves or loaded.task.graded_by_opinion or together < 1 or not engine.improvement or engine.skill == 1:
         return None
+    if engine.spread >= _STUDY_SPREAD:
+        return None
     return (
         f"engine.skill={engine.skill:g} and engine.improvement={engine.improvement:g} add up to {together:g}, so that "
         "answers in view of right ones alone have no errors. For a comparison, set engine.improvement below "
-        f"{1 - engine.skill:.2g}"
+        f"{1 - engine.skill:.2g}, or engine.spread={_STUDY_SPREAD:g}, at which hard problems have few right ones"
     )
