@@ -273,6 +273,7 @@ def check_votes(run: Path) -> None:
         votes = Counter(answer for answer in drawn if answer)
         assert votes[prediction["answer"]] == max(votes.values())
         assert max(votes.values()) == 3 or len(drawn) == 15
+        assert prediction["stop"] == ("goal" if max(votes.values()) == 3 else "generations")
         assert Counter(answer for answer in drawn[:-1] if answer).most_common(1)[0][1] < 3
 
 

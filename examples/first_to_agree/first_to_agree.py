@@ -51,6 +51,8 @@ class FirstToAgree(PerProblem):
             shares = [votes[ctx.task.signature(ctx.problem, candidate)] / votes.total() for candidate in read]
             rated = [replace(one, mean=share, survivor=True) for one, share in zip(read, shares, strict=True)]
             best = max(rated, key=lambda candidate: candidate.mean or 0, default=None)
-            yield Step(step=step, best=best, candidates=[*rated, *unread], extra=drawn.diagnostics())
-            if ctx.out_of_budget or max(votes.values(), default=0) >= self.config.agreeing:
+            agree = max(votes.values(), default=0) >= self.config.agreeing
+            extra = drawn.diagnostics()
+            yield Step(step=step, best=best, candidates=[*rated, *unread], extra=extra, reached_goal=agree)
+            if ctx.out_of_budget or agree:
                 return
