@@ -208,6 +208,17 @@ def test_all_warnings_by_settings_precede_the_jobs_of_a_sweep(tmp_path: Path) ->
     ]
 
 
+def test_jobs_that_are_added_to_a_sweep_are_checked_before_any_begins(tmp_path: Path) -> None:
+    small = ("task=mathbench", "task.source=sample", "engine=simulated", "budget.calls_per_problem=30")
+    told = []
+    with mock.patch("evorun.cli.running.carry_out", return_value="completed") as carried_out:
+        for methods in ("zero_shot", "zero_shot,rsa", "zero_shot,rsa"):
+            done = evorun_here("-m", f"method={methods}", *small, "hydra.sweep.dir=sweep", cwd=tmp_path)
+            told.append([line.partition(" leaves")[0] for line in done.stderr.splitlines()])
+    assert told == [[], ["warning: method=rsa: method.population=16", "warning: method=rsa"], []]
+    assert carried_out.call_count == 5
+
+
 def test_a_key_on_the_command_line_takes_the_place_of_the_swept_one(tmp_path: Path) -> None:
     experiment = ("experiment=lyria/errors", "task=sudoku", "engine=simulated")
     floor = "method.max_errors=3 model=random"

@@ -138,11 +138,15 @@ class VariantSweeper(BasicSweeper):
         with showing_progress() as progress:
             numbered = enumerate(progress.track(jobs, description="composing the jobs"))
             composed = [self._compose(job, number) for number, job in numbered]
-            if not (self._folder / SWEEP).exists():  # what has begun may need only its journal
+            earlier = read_sweep(self._folder) if is_sweep(self._folder) else None
+            begun = earlier.jobs if earlier is not None and (self._folder / SWEEP).exists() else ()
+            known = {frozenset(job.overrides) for job in begun}  # what has begun may need only its journal
+            new = [number for number, job in enumerate(jobs) if frozenset(_list_typed(job)) not in known]
+            if new:
                 here = runs_here(self.config)
                 described = f"checking the jobs{' and their data' if here else ''}"
-                find_obstacles(jobs, progress.track(composed, description=described), here=here)
-        earlier = read_sweep(self._folder) if is_sweep(self._folder) else None
+                checked = progress.track([composed[number] for number in new], description=described)
+                find_obstacles([jobs[number] for number in new], checked, here=here, alone=len(new) == len(jobs))
         if resumed is None:
             jobs = name_folders(jobs, composed, earlier.jobs if earlier is not None and is_own_sweep(earlier) else ())
         self._record(jobs, composed, earlier)
@@ -238,10 +242,13 @@ def runs_here(config: DictConfig) -> bool:
     return config.hydra.launcher.get("_target_") in (IN_THIS_PROCESS, local_launcher.TARGET)
 
 
-def find_obstacles(jobs: Sequence[Sequence[str]], composed: Iterable[DictConfig], *, here: bool) -> None:
+def find_obstacles(
+    jobs: Sequence[Sequence[str]], composed: Iterable[DictConfig], *, here: bool, alone: bool = True
+) -> None:
     """Print why jobs cannot run, and their warnings, each line once. Raises ConfigError where none can run.
 
     here: on this machine. A machine that only submits jobs need not be able to run them, and obstacles are warnings.
+    alone: no job beside these is to run; otherwise the others run also where none of these can.
     """
     differing = join_overrides([[as_typed(word) for word in job if not word.startswith("seed=")] for job in jobs])
     without = ", without variants" if any(differing) else ""
@@ -258,7 +265,8 @@ def find_obstacles(jobs: Sequence[Sequence[str]], composed: Iterable[DictConfig]
         for warning in foreseen.warnings:
             warned.setdefault(warning, []).append(arm)
     able = arms.pop(None, None)
-    if here and len(arms) == 1 and able is None:
+    refused = here and alone and able is None
+    if refused and len(arms) == 1:
         raise ConfigError(next(filter(None, arms)))
     for reason, unable in arms.items():
         line = f"a job of this sweep {'cannot' if here else 'may not'} run ({'; '.join(unable)}): {reason}"
@@ -267,12 +275,12 @@ def find_obstacles(jobs: Sequence[Sequence[str]], composed: Iterable[DictConfig]
             print_error(line)
         else:
             say("warning", line, "bold yellow")
-    if here and able is None:
+    if refused:
         raise ConfigError(f"none of the {len(jobs)} jobs of this sweep can run")
     for warning, given_by in warned.items():
         if not invocation.current.is_said(warning):
             names = "; ".join(given_by)
-            said = len(given_by) == len(found) or warning.startswith(f"{names} ")
+            said = (alone and len(given_by) == len(found)) or warning.startswith(f"{names} ")
             say("warning", warning if said else f"{names}: {warning}", "bold yellow")
 
 
