@@ -54,7 +54,7 @@ test: .venv/.ready-dev  ## run the tests but those of the vLLM engine, of all pa
 	@echo "== test: pytest, all but the vLLM engine's, all_pairs and nightly"
 	$(PYTEST) -m "not vllm and not all_pairs and not nightly" $(AT_ONCE) $(PYTEST_ARGS)
 
-test-nightly: .venv/.ready-dev  ## run the nightly tests, which take long and which quicker ones of make test stand for
+test-nightly: .venv/.ready-dev  ## run what CI runs beside make test: tests that take long, and further cases
 	@echo "== test-nightly: pytest, the nightly ones, but the vLLM engine's and all_pairs"
 	$(PYTEST) -m "nightly and not vllm and not all_pairs" $(AT_ONCE) $(PYTEST_ARGS)
 
@@ -75,13 +75,14 @@ test-bridges: .venv-bridges/.ready  ## run the tests of tasks from outside (insp
 	@echo "== test-bridges: pytest, those of tasks from outside, in .venv-bridges"
 	$(ONE_THREAD) $(CACHED) .venv-bridges/bin/python -m pytest -m bridges $$(grep -rl 'mark\.bridges' tests --include='*.py') $(PYTEST_ARGS)
 
-lint: .venv/.ready-dev  ## check style (ruff, proselint), formatting, types (mypy --strict) and spelling (codespell)
-	@echo "== lint: ruff check, ruff format, mypy --strict, codespell, proselint"
+lint: .venv/.ready-dev  ## check style (ruff, proselint), formatting, types (mypy --strict), spelling (codespell) and imports
+	@echo "== lint: ruff check, ruff format, mypy --strict, codespell, proselint, tests/test_structure.py"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
 	$(BIN)/python scripts/check_style.py
+	$(PYTEST) -q tests/test_structure.py
 
 # The reference is made of the code itself: by the interpreter EVORUN_PYTHON, or that of .venv.
 docs: .venv-docs/.ready $(if $(EVORUN_PYTHON)$(wildcard $(BIN)/python),,.venv/.ready)  ## build the documentation as a site in build/docs; any warning is an error
