@@ -52,6 +52,7 @@ def test_a_part_that_is_unknown_is_refused_with_the_names_of_all(tmp_path: Path)
     assert not found
 
 
+@pytest.mark.slow
 @pytest.mark.nightly
 def test_the_engine_is_as_near_to_float32_as_a_plain_pass(tmp_path: Path) -> None:
     done, found = check(tmp_path, "--parts", "decoding", "--minutes", "20")
@@ -64,6 +65,7 @@ def test_the_engine_is_as_near_to_float32_as_a_plain_pass(tmp_path: Path) -> Non
         assert figure["value"] < 1.5 * float(figure["beside"].split()[0])
 
 
+@pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("group", "parts"), [("training", 5), ("runs", 8), ("resume", 1), ("sharing", 3), ("memory", 1), ("transfer", 4)]
