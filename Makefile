@@ -54,7 +54,7 @@ test: .venv/.ready-dev  ## run the tests but those of the vLLM engine, of all pa
 	@echo "== test: pytest, all but the vLLM engine's, all_pairs and nightly"
 	$(PYTEST) -m "not vllm and not all_pairs and not nightly" $(AT_ONCE) $(PYTEST_ARGS)
 
-test-nightly: .venv/.ready-dev  ## run what CI runs beside make test: tests that take long, and further cases
+test-nightly: .venv/.ready-dev  ## run the nightly tests: what takes long, and further cases (CI runs those that are not slow)
 	@echo "== test-nightly: pytest, the nightly ones, but the vLLM engine's and all_pairs"
 	$(PYTEST) -m "nightly and not vllm and not all_pairs" $(AT_ONCE) $(PYTEST_ARGS)
 
