@@ -72,7 +72,8 @@ def _found_in_more(more_duels: Run) -> Calibration:
     return resampled(more_duels)
 
 
-@pytest.mark.parametrize("of", ["found", pytest.param("found_in_more", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("of", ["found", "found_in_more"])
 def test_each_setting_comes_back_within_what_its_n_allows(of: str, request: pytest.FixtureRequest) -> None:
     found: Calibration = request.getfixturevalue(of)
     assert {one.key for one in found.estimates} == {*TRUE}

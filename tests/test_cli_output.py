@@ -65,6 +65,7 @@ def test_an_error_whose_reader_has_left_stops_no_sweep(tmp_path: Path, closed_pi
     assert len(list((tmp_path / "sweep").glob("*/results.json"))) == 1
 
 
+@pytest.mark.nightly
 def test_an_ascii_terminal(tmp_path: Path) -> None:
     # strict like a user's terminal in another locale; Python itself is lenient in the locale "C" alone
     ascii_only = {**environment(), "PYTHONIOENCODING": "ascii:strict"}

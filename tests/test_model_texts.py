@@ -23,6 +23,7 @@ WITHOUT_MODEL_TEXT = {
     "cli.completion": "the command line",
     "cli.explain": "errors of Hydra",
     "cli.job_folders": "the command line",
+    "cli.local_launcher": "an error that a job of evorun's own prints",
     "cli.naming": "the command line",
     "cli.overrides": "the command line",
     "cli.quoting": "the command line",

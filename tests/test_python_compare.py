@@ -142,6 +142,7 @@ def test_every_column_is_documented(compared: evorun.Comparison, monkeypatch: py
         assert [column for column in getattr(compared, name)().columns if column not in patterns] == []
 
 
+@pytest.mark.nightly
 def test_figures_are_pictures_and_objects(compared: evorun.Comparison, tmp_path: Path) -> None:
     figure = compared.figures["final-accuracy"]
     assert ElementTree.fromstring(figure._repr_svg_()).tag.endswith("}svg")

@@ -130,6 +130,7 @@ def test_a_run_ends_with_its_caller_and_goes_on(tmp_path: Path) -> None:
     assert (folder / "predictions.jsonl").read_bytes() == (alone.path / "predictions.jsonl").read_bytes()
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_says_how_it_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
@@ -167,7 +168,8 @@ def test_a_sweep_returns_the_runs_of_its_own_jobs(tmp_path: Path) -> None:
     assert len(evorun.load(tmp_path / "sweep")) == 3
 
 
-@pytest.mark.parametrize("launcher", ["local", pytest.param("basic", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("launcher", ["local", "basic"])
 def test_a_sweep_over_other_data_is_refused_by_the_reason_alone(launcher: str, tmp_path: Path) -> None:
     rows, folder = tmp_path / "rows.jsonl", tmp_path / "sweep"
     given = {**ZERO, "task": "rows", "task.data": rows, "hydra/launcher": launcher}

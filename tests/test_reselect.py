@@ -160,6 +160,7 @@ def test_a_judge_that_knows_the_truth_finds_what_there_is_to_find(dueled: Path) 
     }
 
 
+@pytest.mark.nightly
 def test_the_reports_have_the_table_and_several_runs_are_pooled(rated: Path, dueled: Path, tmp_path: Path) -> None:
     folders = [study(run) for run in (rated, dueled)]
     section = next(section for section in load_rejudgings(rated) if section.title == "choices again: as recorded")

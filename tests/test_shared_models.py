@@ -196,6 +196,7 @@ def test_engines_that_fit_on_no_gpu_are_refused() -> None:
         SharedEngines([check(composed("method=duel_evolve", *OTHER_JUDGE))], small).count_gpus(small)
 
 
+@pytest.mark.nightly
 async def test_a_process_serves_until_nobody_holds_it(tmp_path: Path) -> None:
     # an engine that fails at once, and imports nothing heavy
     model = ServedModel(

@@ -187,7 +187,8 @@ def vote(tmp_path_factory: pytest.TempPathFactory) -> float:
     return arm(tmp_path_factory.mktemp("vote"), "vote", 0.5)
 
 
-@pytest.mark.parametrize("mode", [pytest.param("offline", marks=pytest.mark.nightly), "online"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("mode", ["offline", "online"])
 def test_it_wins_or_loses_with_what_confidences_tell(tmp_path: Path, mode: str, vote: float) -> None:
     """A problem's typical mistake is more frequent than its right answer, so that the plain vote is often wrong."""
     informed, misled = arm(tmp_path, mode, 0.9), arm(tmp_path, mode, 0.2)

@@ -85,7 +85,9 @@ def _figures(figures: Figures) -> dict[str, Svg]:
     return {drawing.name: Svg(drawing) for drawing in figures}
 
 
-@pytest.mark.parametrize("x", ["step", "calls", "tokens"])
+@pytest.mark.parametrize(
+    "x", ["calls", *(pytest.param(other, marks=pytest.mark.nightly) for other in ("step", "tokens"))]
+)
 def test_every_run_is_drawn_and_none_is_cut_off(sweep: Figures, x: str) -> None:
     svg = _figures(sweep)[f"accuracy-{x}"]
     for arm in range(len(METHODS)):

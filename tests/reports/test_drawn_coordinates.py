@@ -171,6 +171,7 @@ def _evolved(tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[..
         return run, render_report(run)
 
 
+@pytest.mark.nightly
 def test_figures_of_prompts_are_their_ratings_rewards_and_test_scores(evolved: tuple[Path, str]) -> None:
     run, html = evolved
     ratings = group_of(read(run, "ratings"), "candidate")

@@ -85,6 +85,7 @@ def _sweep(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [3.25, 5.5])
 def test_a_comparisons_figures_fit_the_width(sweep: list[Path], width: float, draw_only: Callable[..., None]) -> None:

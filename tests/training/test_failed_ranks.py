@@ -103,6 +103,7 @@ async def test_a_rank_is_killed(tmp_path: Path) -> None:
     assert said.endswith("its messages are in trainer.rank1.log, the last ones: almost there")
 
 
+@pytest.mark.nightly
 async def test_a_rank_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     progress, ranks = Evidence.progress, []
 
@@ -171,6 +172,7 @@ def same_but_for_rounding(adapter: dict[str, torch.Tensor], expected: dict[str, 
         torch.testing.assert_close(adapter[name], value, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.nightly
 async def test_after_a_lack_of_memory_smaller_passes_give_the_same_weights(tmp_path: Path) -> None:
     """The third update runs out of memory, after a checkpoint."""
     run, small = (folder_in(tmp_path, name) for name in ("run", "small"))

@@ -62,7 +62,8 @@ def carry_out(folder: Path, kind: str, *, offloads: bool) -> list[Answer]:
     return script.answers
 
 
-@pytest.mark.parametrize("kind", [pytest.param("policy gradient", marks=pytest.mark.nightly), "PPO"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["policy gradient", "PPO"])
 def test_a_trainer_that_leaves_its_device_learns_the_same_bytes(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,6 +195,7 @@ def test_the_gradient_is_that_of_the_formulas_also_where_tools_answer_in_between
         assert float((mine - one.grad).norm()) <= 1e-4 * float(one.grad.norm()), name
 
 
+@pytest.mark.nightly
 def test_passes_of_any_size_and_either_critic_come_to_the_same(tmp_path: Path) -> None:
     """In minibatches, whose rows are drawn anew in each epoch."""
     several: dict[str, Any] = {"epochs": 2, "minibatches": 2, "score_at": "after"}

@@ -88,6 +88,7 @@ def figures(answer: Any) -> dict[str, float]:
     return answer.figures
 
 
+@pytest.mark.nightly
 async def test_steps_are_those_of_trl_and_a_checkpoint_restores_them(
     model: Path, server: Any, chats: Path, tmp_path: Path
 ) -> None:

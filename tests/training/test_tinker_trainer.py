@@ -110,6 +110,7 @@ async def test_updates_are_those_of_trl(case: str, model: Path, server: Any, tmp
     assert updates[0].figures["clip_ratio"] > 0.02  # type: ignore[union-attr]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 async def test_a_divergence_has_the_gradient_of_trl_where_the_sampler_is_the_policy(
     model: Path, server: Any, tmp_path: Path

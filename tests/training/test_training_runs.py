@@ -190,6 +190,7 @@ def greedy_texts(run: Path, step: int) -> dict[str, str]:
     return {c["problem"]: c["text"] for c in lines(run / "candidates.jsonl") if c["id"] == f"{step}.0"}
 
 
+@pytest.mark.nightly
 def test_it_goes_on_without_a_checkpoint_that_it_can_use(
     run: Path, model: Path, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,7 @@ def test_filter_sort_and_group_by_any_key(page: Any, folder: Path) -> None:
     assert "method.name" in texts(page, "#runs thead th button")
 
 
+@pytest.mark.nightly
 def test_the_keyboard_chooses_and_ticks(page: Any) -> None:
     press(page, "j", Keys.ARROW_DOWN, "j", "k")
     assert chosen(page) == "seed=1"

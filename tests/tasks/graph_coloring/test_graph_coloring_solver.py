@@ -105,6 +105,7 @@ def test_published_chromatic_numbers_lie_between_bounds(name: str) -> None:
     assert clashes(dimacs_graph(name), found.coloring) == 0
 
 
+@pytest.mark.nightly
 @needs_dimacs
 def test_the_constraint_solver_refutes_what_the_search_leaves_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver, "_MAX_STEPS", 1)
