@@ -2,8 +2,10 @@
 
 import gc
 import json
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from building import composed, make_config, make_method, make_run_config, simula
 from evorun.errors import EngineError
 from evorun.models import Completion, LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig, ServedModel
-from evorun.runner import experiment
+from evorun.runner import experiment, task_loading
 from evorun.runner.experiment import run_experiment
 from evorun.runner.settings import check
 from evorun.runner.work import Outcome
@@ -59,6 +61,25 @@ def run(folder: Path, engine: EngineConfig, judge_engine: EngineConfig) -> tuple
     )
     outcome = run_experiment(config, folder, ["evorun"], Terminal())
     return outcome, json.loads((folder / "manifest.json").read_text())
+
+
+def test_a_task_that_loads_for_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = threading.Event()
+    lines: list[str] = []
+
+    def note(line: str, *values: object) -> None:
+        lines.append(line % values)
+        said.set()
+
+    monkeypatch.setattr(task_loading._log, "warning", note)
+    slow = SimpleNamespace(name="slow", load=lambda: said.wait(60))  # it ends once it was spoken of
+    monkeypatch.setattr(task_loading, "_LONG_S", 0.0)
+    assert task_loading.load_task(slow) is True  # type: ignore[arg-type, comparison-overlap]
+    assert lines == ["loading task=slow takes more than 0 s: a download, or code of the task's own (load)"]
+    quick = SimpleNamespace(name="quick", load=lambda: None)
+    monkeypatch.setattr(task_loading, "_LONG_S", 600.0)
+    task_loading.load_task(quick)  # type: ignore[arg-type]
+    assert len(lines) == 1
 
 
 def test_engines_are_closed_at_the_end(tmp_path: Path) -> None:

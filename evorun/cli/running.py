@@ -99,6 +99,7 @@ def foresee(config: Mapping[str, Any], loaded: "dict[str, LoadedTask] | None") -
     from evorun.runner.registry import blaming_plugins
     from evorun.runner.requirements import require_parts
     from evorun.runner.settings import check
+    from evorun.runner.task_loading import load_task
 
     try:
         with blaming_plugins():
@@ -108,7 +109,7 @@ def foresee(config: Mapping[str, Any], loaded: "dict[str, LoadedTask] | None") -
             require_parts(checked)
             task = repr(config["task"])
             if task not in loaded:
-                loaded[task] = checked.task.load()
+                loaded[task] = load_task(checked.task)
             data = loaded[task]
             return Foreseen(
                 None, list_settings_warnings(checked, data, limit_calls(checked.budget, len(data.problems)))

@@ -33,6 +33,7 @@ from evorun.runner.served import (
 )
 from evorun.runner.settings import RunConfig, require_useful_lag
 from evorun.runner.stages import with_student
+from evorun.runner.task_loading import load_task
 from evorun.runner.training_runs import (
     open_policy,
     open_simulated,
@@ -101,7 +102,7 @@ def run_experiment(
     # Whatever fails for a wrong setting or missing data comes before the run directory has a manifest.
     rates = load_manifest(path).prices if (path / MANIFEST).exists() else find_rates(config)
     require_prices(config, rates)
-    loaded = config.task.load()
+    loaded = load_task(config.task)
     config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
     require_gradable(config.engine, config, loaded)
     training = training_problems(config, loaded)
