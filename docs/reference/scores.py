@@ -13,7 +13,10 @@ from evorun.runs.selection import SEARCH_PREFIX
 from reference.markdown import code, lines, prose, table
 
 SECTIONS = {
-    "results": ("Figures of results.json", "Shares carry a 95 % interval and n; intervals resample problems."),
+    "results": (
+        "Figures of results.json",
+        "Shares carry a 95 % interval over problems, and n: Wilson's of single trials, else a bootstrap.",
+    ),
     "counts": ("Counts", "`counts` of results.json; those of texts are in `extra` of steps.jsonl too."),
     "steps": ("Diagnostics of steps", "`extra` of steps.jsonl. metrics.jsonl has their means over the problems."),
     "search": (

@@ -43,7 +43,7 @@ class Bin:
     mean: float
     """Mean of their posterior means."""
     figure: Metric
-    """The mean of their scores; for right and wrong, the share that is right. Its interval resamples problems."""
+    """The mean of their scores; for right and wrong, the share that is right. Its interval is over problems."""
 
 
 @dataclass(frozen=True)

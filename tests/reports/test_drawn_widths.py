@@ -80,7 +80,7 @@ def _sweep(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             calls={"generate": 50 * (arm + 1), "judge": 30},
             config={"method": {"name": LONG, "parent_choice": f"choice_{arm}", "rating": "win_rate_" * arm}},
         )
-        for arm in range(7)
+        for arm in range(8)
         for seed in range(2)
     ]
 
@@ -93,7 +93,11 @@ def test_a_comparisons_figures_fit_the_width(sweep: list[Path], width: float, dr
     with drawings_of_width(width):
         figures = list(make_figures(compare(sweep)))
     assert {"final-accuracy", "accuracy-step", "accuracy-calls", "front-accuracy"} <= {one.name for one in figures}
-    assert any("Figures of more than 6 methods have neither bands" in figure.caption for figure in figures)
+    without_bands = [figure.caption for figure in figures if "neither bands" in figure.caption]
+    assert without_bands
+    for caption in without_bands:
+        assert "Figures of more than 7 methods have neither bands nor thin lines." in caption
+        assert "single runs" not in caption
     check(figures, width)
 
 

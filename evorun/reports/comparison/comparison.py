@@ -50,8 +50,8 @@ from evorun.runs.scores import Score
 from evorun.runs.strata import sort_strata
 from evorun.runs.sweeps import describe_unfinished
 
-MAX_BANDS = 6
-"""Maximum arms with bands, and with their runs as thin lines."""
+MAX_BANDS = 7
+"""Maximum arms with bands, and with their runs as thin lines: as many as Duel-Evolve's Figure 2 has."""
 
 _MAX_NAMED = 4
 """Maximum names in a line on many runs (ours)."""

@@ -364,17 +364,18 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
     costs = [axis for axis in axes if axis.name != "step"]
     sentences = []
     dashed = sum(not arm.is_baseline for panel in panels for arm in panel.arms) > len(panels)
+    with_bands = any(panel.has_bands for panel in panels)
     if has_seeds:
         at = ", of both cost and score" if costs else ""
         sentences.append(
             f"Thick lines are means over seeds at each step{at}; a run that has ended counts with its last point. "
-            f"{_THIN_LINES[dashed]}"
+            f"{_THIN_LINES[dashed] if with_bands else ''}".rstrip()
         )
     if dashed:
         sentences.append("A line that others run over is drawn wider below them, so that it shows.")
     if len(costs) < len(axes) and (said := describe_batches([run for panel in panels for run in panel.runs])):
         sentences.append(said)
-    if any(panel.has_bands for panel in panels):
+    if with_bands:
         bands = "Bands with dotted edges" if dashed else "Bands"
         sentences.append(f"{bands} are 95 % intervals{_OVER_SEEDS if has_seeds else ''}.")
     if not all(panel.has_bands for panel in panels):
@@ -386,7 +387,8 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
         single = "A method with a single step"
         if "training step" in steps:
             single += ", or beside those that train one that does not,"
-        sentences.append(f"{single} is a mark with its 95 % interval{over}{beside}.")
+        interval = f" with its 95 % interval{over}" if with_bands else ""
+        sentences.append(f"{single} is a mark{interval}{beside}.")
     if has_seeds:
         sentences.append("Intervals in tables are over seeds and problems: they are about other problems, too.")
     if any(arm.is_baseline for panel in panels for arm in panel.arms):
