@@ -176,6 +176,7 @@ def test_each_loss_is_trls(kind: str, tmp_path: Path) -> None:
     assert_close(found.adapter, bare.adapter)
 
 
+@pytest.mark.nightly
 def test_passes_of_any_size_come_to_the_same(tmp_path: Path) -> None:
     rows = random_rows(7, tools=True)
     whole = stepped(tmp_path, rows, rows)

@@ -162,6 +162,7 @@ def assert_equal(weights: Mapping[str, torch.Tensor], folder: Path) -> None:
         assert torch.equal(weights[name], tensor), name
 
 
+@pytest.mark.nightly
 async def test_an_engine_gets_each_updates_weights_and_all_of_them_again_after_a_kill(run: RunDirectory) -> None:
     engine = Engine(level=2)
     policy = make_policy(run)

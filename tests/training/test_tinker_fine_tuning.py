@@ -190,6 +190,7 @@ def whole(server: Any, prices: str, tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
+@pytest.mark.nightly
 def test_laft_learns_and_repeats(server: Any, whole: Path) -> None:
     tuned = student(whole)
     training = [line["figures"] for line in lines(tuned / "training.jsonl")]
