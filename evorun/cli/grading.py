@@ -24,6 +24,7 @@ from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.lazy import LazyModel
 from evorun.runner.gold import GraderTools, MethodTools
 from evorun.runner.served import find_engine_key, open_lazily, read_gold
+from evorun.runner.task_loading import load_task
 from evorun.runner.task_settings import read_sandbox, read_task
 from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
 from evorun.runs.paths import display
@@ -111,7 +112,7 @@ def _load(overrides: list[str]) -> tuple[LoadedTask, LazySandbox, LazyModel | No
     config = composed(overrides)
     task = read_task(config)
     sandbox = read_sandbox(config, task)
-    loaded = task.load()
+    loaded = load_task(task)
     if task.uses_sandbox:
         found = probe(sandbox, task.private_files)
         if not found.full and found.isolation != "none":  # without any isolation, the first program's error says why

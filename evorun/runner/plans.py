@@ -53,6 +53,7 @@ from evorun.runner.planned_stages import PlannedStudent, describe_tuning, list_s
 from evorun.runner.pricing import find_rates
 from evorun.runner.recorded import Recorded, read_recorded
 from evorun.runner.settings import RunConfig, check
+from evorun.runner.task_loading import load_task
 from evorun.runner.trials import Trial, try_out
 from evorun.runs.configs import find_distinguishing_keys
 from evorun.runs.directory import identity, iterate_differences
@@ -414,7 +415,7 @@ class _Planner:
 def _count_problems(config: RunConfig) -> tuple[int, int | None]:
     """Return the numbers of a run's problems and of those that it learns from; None where only settings state them."""
     try:
-        loaded = config.task.load()
+        loaded = load_task(config.task)
         return len(loaded.problems), len(loaded.training or loaded.validation)
     except DataError:  # not on this machine: the number that the configuration states
         train, test = count_problems(config.raw["task"])

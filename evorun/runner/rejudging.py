@@ -21,6 +21,7 @@ from evorun.runner.gold import MethodTools
 from evorun.runner.run_study import RunStudy
 from evorun.runner.served import find_engine_key, in_manifest
 from evorun.runner.settings import RunConfig, check
+from evorun.runner.task_loading import load_task
 from evorun.runner.work import Effects
 from evorun.runs.budget import Meter
 from evorun.runs.directory import RunDirectory, identity, iterate_differences
@@ -91,7 +92,7 @@ class Rejudging(RunStudy):
         self._meter, self._max_price = Meter(max_calls, max_tokens), max_price
         self._own_settings: dict[str, Any] = {"max_calls": max_calls, "max_tokens": max_tokens}
         """Arguments of the constructor beside the configuration."""
-        self._loaded: LoadedTask = self._checked.task.load()
+        self._loaded: LoadedTask = load_task(self._checked.task)
         self._plugins: Mapping[str, PluginInRun] = {}
         """Those whose code gives the opinions."""
         self._skipped = 0

@@ -21,6 +21,7 @@ from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runner.run_study import RunStudy
 from evorun.runner.served import in_manifest
 from evorun.runner.settings import RunConfig
+from evorun.runner.task_loading import load_task
 from evorun.runner.work import Effects
 from evorun.runs.candidates import SHARED, Response
 from evorun.runs.directory import RUBRIC_SCORES, RunDirectory
@@ -68,7 +69,7 @@ class RubricStudy(RunStudy):
         first rubric has changed.
         """
         super().__init__(run, config, console)
-        self._loaded = self._checked.task.load()
+        self._loaded = load_task(self._checked.task)
         self._settings, self._versions = read_rubric_versions(run, self._checked, self._loaded.task)
         self._task: Any = self._loaded.task
 

@@ -24,6 +24,7 @@ from evorun.models.adapters import digest_adapter
 from evorun.runner.requirements import require_student
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
+from evorun.runner.task_loading import load_task
 from evorun.runner.work import Outcome
 from evorun.runs.directory import MANIFEST, REPORT, RunDirectory, identity, load_manifest
 from evorun.runs.files import open_lock
@@ -228,7 +229,7 @@ def is_complete(folder: Path) -> bool:
 def run_digest(raw: Mapping[str, Any], counted: Mapping[str, Any]) -> str:
     """Return a digest of everything that decides a run's result; `counted`: the relevant part of its configuration."""
     config = check(raw)
-    problems = config.task.load().provenance.digest
+    problems = load_task(config.task).provenance.digest
     model = {key: value for key, value in counted["model"].items() if key != "adapter"}  # a path; its content counts
     counted = {**counted, "model": [model, config.model.identity]}
     # A user's prompt files count by content; the task itself reports a missing folder.

@@ -26,6 +26,7 @@ from evorun.runner.served import (
     require_engine,
     served_by,
 )
+from evorun.runner.task_loading import load_task
 from evorun.runner.task_settings import read_sandbox, read_task
 from evorun.runner.tournament_records import rated_matches, tournament_results, write_tournament
 from evorun.runner.typed import read_name, typed
@@ -92,7 +93,7 @@ def prepare(config: Mapping[str, Any]) -> Tournament:
             f"task={task.name}: expected a task whose responses a judge can compare, it has no judge_prompt"
         )
     require_engine(judge, config, JUDGE)
-    loaded = task.load()
+    loaded = load_task(task)
     known = {problem.id for problem in loaded.problems}
     missing = next((problem for problem in problems if problem not in known), None)
     if missing is not None:
