@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from evorun.cli.compose import register, yaml_values
 from evorun.cli.explain import explain
 from evorun.cli.job_command import CONFIG_DIR, SEARCHPATH
-from evorun.cli.overrides import as_typed, check_command_line, read_key, words
+from evorun.cli.overrides import OF_LAUNCHER, as_typed, check_command_line, read_key, words
 from evorun.cli.plain import composed, composed_launcher, with_absolute_paths
 from evorun.cli.quoting import write_value
 from evorun.cli.sweeper import VARIANTS, describe_variants, jobs_of_sweep, make_overrides
@@ -26,8 +26,6 @@ from evorun.runs.paths import display
 from evorun.runs.stated_studies import StatedStudy
 
 MULTIRUN = ("-m", "--multirun")
-LAUNCHER = ("hydra/launcher=", "hydra.launcher.")
-"""Beginnings of the overrides of where a sweep's jobs run."""
 
 
 def compose_jobs(arguments: Sequence[str]) -> list[dict[str, Any]]:
@@ -45,7 +43,7 @@ def compose_launcher(arguments: Sequence[str]) -> dict[str, Any]:
     Raises ConfigError.
     """
     arguments, folder = _split_config_dir(arguments)
-    chosen = [word for word in _check_given(arguments) if word.lstrip("+").startswith((*LAUNCHER, "experiment="))]
+    chosen = [word for word in _check_given(arguments) if word.lstrip("+").startswith((*OF_LAUNCHER, "experiment="))]
     return composed_launcher([*chosen, *_searched(folder)])
 
 

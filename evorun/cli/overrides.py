@@ -26,6 +26,8 @@ from evorun.runs.directory import TRAINING_EXECUTION_KEYS
 from evorun.runs.files import reject_links
 
 # Groups that decide how a run executes but not its results: their keys may change on a resume.
+OF_LAUNCHER = ("hydra/launcher=", "hydra.launcher.")
+"""Beginnings of the overrides of where a sweep's jobs run."""
 MAY_CHANGE = ("engine", *(f"{role}_engine" for role in (*ROLES, "teacher")), "sandbox", "tracker", "run", "evorun")
 _LONG_NUMBER = re.compile(r"[0-9][0-9_]{1000}")
 MAY_CHANGE_IN_TRAINING = tuple(f"training.{key}" for key in TRAINING_EXECUTION_KEYS)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from evorun.cli.naming import SWEEP
-from evorun.cli.overrides import change, read_key
+from evorun.cli.overrides import OF_LAUNCHER, change, read_key
 from evorun.cli.quoting import quoted
 from evorun.cli.trust import require_sweep_trust, require_trust
 from evorun.errors import ConfigError, RunDirectoryError
@@ -47,7 +47,7 @@ def resume_sweep(folder: Path, changes: Sequence[str], console: Terminal, *, tru
 
     sweep = read_sweep(folder)
     refuse_other_version(folder, sweep.evorun_version)
-    of_launcher = [word for word in changes if word.startswith(("hydra/launcher=", "hydra.launcher."))]
+    of_launcher = [word for word in changes if word.startswith(OF_LAUNCHER)]
     of_jobs = [word for word in changes if word not in of_launcher]
     change({}, of_jobs)  # refuses what may not change
     reject_links(folder)

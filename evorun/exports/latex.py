@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from evorun.errors import ConfigError
-from evorun.reports.comparison import ComparedRuns, notes, search_notes, tables
+from evorun.reports.comparison import ComparedRuns, level_notes, notes, search_notes, tables
 from evorun.reports.comparison.evolution import describe_overhead, make_overhead_table
 from evorun.reports.comparison.findings import describe_changes, describe_finding
 from evorun.reports.comparison.study import StudyReport
@@ -179,8 +179,8 @@ def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
     yield _Part("score-pairs", f"{against}: scores.", notes.SCORE_PAIRS_NOTE, score_pairs)
     if comparison.level_pairs:
         by_level = tables.make_level_pairs_table(comparison.level_pairs)
-        about = " ".join([*describe_changes(comparison.level_pairs), *notes.levels_notes(comparison)])
-        yield _Part("level-pairs", f"{notes.levels_heading(comparison)}. {adjusted}", about, by_level)
+        about = " ".join([*describe_changes(comparison.level_pairs), *level_notes.levels_notes(comparison)])
+        yield _Part("level-pairs", f"{level_notes.levels_heading(comparison)}. {adjusted}", about, by_level)
     if comparison.strata_pairs:
         by_stratum = tables.make_strata_pairs_table(comparison.strata_pairs)
         about = notes.strata_pairs_note(comparison)

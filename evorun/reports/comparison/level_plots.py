@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from evorun.reports.comparison.arms import Arm
 from evorun.reports.comparison.comparison import Panel
 from evorun.reports.comparison.levels import Factorial
-from evorun.reports.comparison.plots import LOG_SPAN, Style
+from evorun.reports.comparison.plots import Style, format_cost_axis, scale_by_magnitude
 from evorun.reports.comparison.rows import make_row
 from evorun.reports.drawing import (
     Drawing,
-    cost_axis,
     draw_interval,
     legend_above,
     make_drawing,
@@ -71,14 +70,9 @@ def _choose_style(arms: Sequence[Arm], styles: Mapping[str, Style]) -> Style:
 
 def _format_axis(factorial: Factorial, axes: "Axes", places: Sequence[float]) -> None:
     """Choose scale and ticks of the horizontal axis: of few numbers, each has its own."""
-    from matplotlib.ticker import NullFormatter
-
-    if min(places) > 0 and max(places) >= LOG_SPAN * min(places):
-        axes.set_xscale("log")
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    elif factorial.by_calls:
-        axes.set_xlim(left=0, right=max(places) * 1.05)
     if factorial.by_calls:
-        cost_axis(axes, in_dollars=False)
-    elif len(factorial.levels) <= _MAX_TICKS:
+        format_cost_axis(axes, places, places, in_dollars=False)
+        return
+    scale_by_magnitude(axes, places, places)
+    if len(factorial.levels) <= _MAX_TICKS:
         axes.set_xticks(next(iter((factorial.places or {}).values())), factorial.levels)

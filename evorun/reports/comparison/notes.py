@@ -18,7 +18,6 @@ from evorun.reports.comparison.comparison import (
     shorten_names,
 )
 from evorun.reports.comparison.groups import same_settings, select_eligible
-from evorun.reports.comparison.levels import LevelPair
 from evorun.reports.comparison.names import (
     SEED,
     find_shared_parts,
@@ -168,38 +167,6 @@ def strata_pairs_note(comparison: ComparedRuns) -> str:
             "it would be the whole range."
         )
     return " ".join(sentences)
-
-
-def levels_heading(comparison: ComparedRuns) -> str:
-    """Say within what the methods are compared, and with what."""
-    keys = dict.fromkeys(level_pair.key for level_pair in comparison.level_pairs)
-    references = dict.fromkeys(level_pair.pair.reference for level_pair in comparison.level_pairs)
-    name = next(iter(references)) if len(references) == 1 else "each task's reference"
-    return f"Within each level of {' and '.join(keys)}: against {name}"
-
-
-def describe_level(level_pair: LevelPair) -> str:
-    """Name the level of a difference, or the two of a difference of differences."""
-    return level_pair.level + ("" if level_pair.minus_level is None else f" minus {level_pair.minus_level}")
-
-
-def levels_notes(comparison: ComparedRuns) -> list[str]:
-    """Explain the differences within levels and those between levels, and say how p is adjusted."""
-    pairs = comparison.level_pairs
-    changes = [level_pair for level_pair in pairs if level_pair.minus_level is not None]
-    lines = ["Each method is compared with the reference's method at the same level, as if the others had not run."]
-    if changes:
-        lines.append(
-            f"{describe_level(changes[0])}: the difference at the one less that at the other, by seed and problem (the "
-            "interaction of method and level). It says whether a lead differs between levels."
-        )
-    else:
-        lines.append("Levels share no problems and seeds, so how differences change from one to another has no test.")
-    tests = sum(level_pair.pair.p is not None for level_pair in pairs)
-    lines.append(
-        f"Intervals and p are as in the table of differences. p (Holm) is adjusted for all {tests} tests of this table."
-    )
-    return lines
 
 
 def describe_place_of_strata_pairs(comparison: ComparedRuns) -> str | None:
@@ -368,9 +335,9 @@ def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool
     if has_seeds:
         at = ", of both cost and score" if costs else ""
         sentences.append(
-            f"Thick lines are means over seeds at each step{at}; a run that has ended counts with its last point. "
-            f"{_THIN_LINES[dashed] if with_bands else ''}".rstrip()
+            f"Thick lines are means over seeds at each step{at}; a run that has ended counts with its last point."
         )
+        sentences += [_THIN_LINES[dashed]] if with_bands else []
     if dashed:
         sentences.append("A line that others run over is drawn wider below them, so that it shows.")
     if len(costs) < len(axes) and (said := describe_batches([run for panel in panels for run in panel.runs])):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from evorun.reports.comparison import notes, plots, search_notes, tables
+from evorun.reports.comparison import level_notes, notes, plots, search_notes, tables
 from evorun.reports.comparison.comparison import ComparedRuns
 from evorun.reports.comparison.evolution import collect_evolved_texts, describe_overhead, make_overhead_table
 from evorun.reports.comparison.figures import make_figures
@@ -62,9 +62,9 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
     for line in notes.unpaired_lines(comparison):
         console.print(line, style="yellow")
     if comparison.level_pairs:
-        heading = notes.levels_heading(comparison)
+        heading = level_notes.levels_heading(comparison)
         console.print_table(tables.make_level_pairs_table(comparison.level_pairs, heading).to_rich())
-        for line in [*describe_changes(comparison.level_pairs), *notes.levels_notes(comparison)]:
+        for line in [*describe_changes(comparison.level_pairs), *level_notes.levels_notes(comparison)]:
             console.print(line)
     console.print_table(tables.make_scores_table(comparison.rows, comparison.omitted_scores).to_rich())
     search = tables.make_search_table(comparison.rows, comparison.step)
@@ -186,9 +186,9 @@ def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[st
         "score_pairs": tables.make_score_pairs_table(pairs.main_pairs, comparison.omitted_scores),
         "score_pairs_note": notes.SCORE_PAIRS_NOTE,
         "level_pairs": tables.make_level_pairs_table(comparison.level_pairs),
-        "levels_heading": notes.levels_heading(comparison) if comparison.level_pairs else "",
+        "levels_heading": level_notes.levels_heading(comparison) if comparison.level_pairs else "",
         "changes": describe_changes(comparison.level_pairs),
-        "levels_notes": notes.levels_notes(comparison),
+        "levels_notes": level_notes.levels_notes(comparison),
         "unpaired": notes.unpaired_lines(comparison),
         "cost": tables.make_cost_table(comparison),
         "overhead": make_overhead_table(comparison),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _MARKS = "osD^vPX*"
 _DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)))
 _BASELINE_DASHES = (0, (2, 2))
-LOG_SPAN = 30
+_LOG_SPAN = 30
 """Costs are drawn on a logarithmic axis if an arm's is at least so many times another's, of arms with a curve."""
 _STEPS_SPAN = 10
 """Steps are drawn on a logarithmic axis if one method has at least so many times those of another."""
@@ -399,7 +399,7 @@ def _end_axis(axes: "Axes", first: float, last: float) -> None:
 
 def _format_x_axis(axes: "Axes", values: Sequence[float], totals: Sequence[float], against: AxisName) -> None:
     """Choose scale and ticks. values: of all points. totals: of each arm with a curve, where it ended."""
-    from matplotlib.ticker import FormatStrFormatter, NullFormatter, SymmetricalLogLocator
+    from matplotlib.ticker import FormatStrFormatter, SymmetricalLogLocator
 
     if against == "step" and axes.get_xscale() == "symlog":
         decades = len(str(int(max(values))))
@@ -408,10 +408,25 @@ def _format_x_axis(axes: "Axes", values: Sequence[float], totals: Sequence[float
         return axes.xaxis.set_major_formatter(FormatStrFormatter("%d"))
     if against == "step":
         return integer_axis(axes)
-    # where curves differ in cost by orders of magnitude, the cheap ones would share one pixel on a linear axis
-    if min(values) > 0 and max(totals) >= LOG_SPAN * min(totals):
-        axes.set_xscale("log")
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    else:
+    return format_cost_axis(axes, values, totals, in_dollars=against == "price")
+
+
+def format_cost_axis(axes: "Axes", values: Sequence[float], totals: Sequence[float], *, in_dollars: bool) -> None:
+    """Choose scale and ticks of an axis of costs. values: of all points. totals: of each arm, where it ended."""
+    if not scale_by_magnitude(axes, values, totals):
         axes.set_xlim(left=0, right=max(values) * 1.05 or 1)
-    return cost_axis(axes, in_dollars=against == "price")
+    cost_axis(axes, in_dollars=in_dollars)
+
+
+def scale_by_magnitude(axes: "Axes", values: Sequence[float], totals: Sequence[float]) -> bool:
+    """Make the horizontal axis logarithmic where totals differ so much; return whether it is.
+
+    The small ones would share one pixel on a linear axis.
+    """
+    from matplotlib.ticker import NullFormatter
+
+    if min(values) <= 0 or max(totals) < _LOG_SPAN * min(totals):
+        return False
+    axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    return True

@@ -5,9 +5,10 @@ from statistics import fmean
 
 from evorun.reports import text
 from evorun.reports.comparison.comparison import ComparedRuns, find_shared_facts
+from evorun.reports.comparison.level_notes import describe_level
 from evorun.reports.comparison.levels import LevelPair
 from evorun.reports.comparison.names import PAPER, format_model, name_models
-from evorun.reports.comparison.notes import describe_level, primary_words
+from evorun.reports.comparison.notes import primary_words
 from evorun.reports.comparison.paired import Interval, PairedScores
 from evorun.reports.comparison.pairs import Pair, StratumPair
 from evorun.reports.comparison.rows import AGREEMENT, AUC, CHOICE, POOLED, Row, find_reported_model
