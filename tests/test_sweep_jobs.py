@@ -554,7 +554,7 @@ def test_a_launcher_that_is_killed_does_nothing_twice(kills: int, seeds: str, tm
 
 @pytest.mark.slow
 def test_an_interrupt_of_the_launcher_interrupts_its_jobs(tmp_path: Path) -> None:
-    words = ["-m", *TINY, "seed=0,1,2", "engine.seconds_per_token=1", *LOCAL, "hydra.sweep.dir=sweep"]
+    words = ["-m", *TINY, "seed=0,1,2", "engine.seconds_per_token=60", *LOCAL, "hydra.sweep.dir=sweep"]
     with (tmp_path / "said").open("w") as said:
         process = start(*words, cwd=tmp_path, stdout=said)
     while process.poll() is None and len(list(tmp_path.glob("sweep/*/manifest.json"))) < 2:
