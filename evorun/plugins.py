@@ -10,7 +10,7 @@ from evorun.errors import PluginError, first_line
 
 Kind = Literal["method", "task", "engine", "judge", "reward", "grader"]
 INSTALL = "a plug-in's package must be installed (pip install FOLDER)"
-"""What a reader must know of a name that is not found."""
+"""Advice for a name that is not found."""
 
 _KEYS = {"reward": "method.reward_source", "grader": "task.grader"}
 

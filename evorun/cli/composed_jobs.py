@@ -97,7 +97,7 @@ def _split_config_dir(arguments: Sequence[str]) -> tuple[list[str], Path | None]
 
 
 class _Sweep(NamedTuple):
-    """What a sweep's arguments and its experiment say of its jobs."""
+    """A sweep's jobs as its arguments and its experiment give them."""
 
     of_experiment: list[Override]
     typed: list[Override]

@@ -198,7 +198,7 @@ class _Kept:
     merged: bytes | None = None
     """The pickled configuration, before values of the command line."""
     sets_mode: bool | None = None
-    """Whether it sets `hydra.mode`."""
+    """True where it sets `hydra.mode`; None until somebody asks."""
 
 
 def _places(sources: Sequence[ConfigSource]) -> tuple[tuple[str, str], ...]:

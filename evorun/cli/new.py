@@ -27,7 +27,7 @@ _OFFERS: Mapping[str, str] = {
     "kind=duels": "duels before a judge",
     "kind=dataset": "a search for a system prompt that serves all problems",
 }
-"""What a package with each option has, in words."""
+"""Contents of a package with each option, in words."""
 
 _IN_FILE_NAMES = "NAME"
 """Stands for the package's name in the names of template files."""

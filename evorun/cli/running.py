@@ -85,7 +85,7 @@ class Foreseen(NamedTuple):
     obstacle: str | None
     """The reason for which it cannot begin; None if none is known."""
     warnings: Sequence[str] = ()
-    """What its settings and its data alone let it warn of as it begins."""
+    """Warnings that follow from its settings and its data alone."""
 
 
 def foresee(config: Mapping[str, Any], loaded: "dict[str, LoadedTask] | None") -> Foreseen:

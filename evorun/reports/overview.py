@@ -185,7 +185,7 @@ class Curves:
     search: dict[str, list[MetricPoint]]
     """Figures of the selection among candidates (`selection_series`), by name; none before a run has ended."""
     diagnostics: dict[str, list[MetricPoint]]
-    """What the steps report of themselves, by name."""
+    """Figures that the steps report of themselves, by name."""
     from_steps: bool
     """Counted from steps.jsonl, over the problems that have begun, because metrics.jsonl is not written yet."""
     problems: int

@@ -114,7 +114,7 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the primary score."""
     rate: bool
     score_label: str | msgspec.UnsetType = msgspec.UNSET
-    """What tables call it; left out where they show its name."""
+    """Its label in tables, where that is not its name."""
 
     @property
     def calls(self) -> int:

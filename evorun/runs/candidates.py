@@ -14,7 +14,7 @@ GIVEN = "given"
 CandidateId = str
 """Names a candidate within its problem."""
 Kind = Literal["response", "system_prompt", "rubric"]
-"""What a candidate is: a `response` to a problem, or a `system_prompt` or `rubric`, which serve all problems."""
+"""A candidate is a `response` to a problem, or a `system_prompt` or `rubric`, which serve all problems."""
 Verdict = Literal["A", "B", "T", "invalid"]
 """A judge's answer: `A`, the response shown as A; `B`, the one shown as B; `T`, a tie; `invalid`, a text that says none
 of the three."""

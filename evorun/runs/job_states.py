@@ -66,7 +66,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     score: str | None = None
     """Name of the primary score; null while there are no results."""
     score_label: str | msgspec.UnsetType = msgspec.UNSET
-    """What tables call it; left out where they show its name."""
+    """Its label in tables, where that is not its name."""
     rate: bool = False
     """True where the score is a share of responses."""
     scale_low: float | None = None

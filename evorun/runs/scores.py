@@ -34,7 +34,7 @@ class Score(msgspec.Struct, frozen=True):
     rate: bool = False
     """A response is right (1) or wrong (0), so that the mean is a share of responses."""
     label: str | msgspec.UnsetType = msgspec.UNSET
-    """What tables and figures call it; unset: its name as words."""
+    """Its label in tables and figures; unset: its name as words."""
 
     @property
     def shown_name(self) -> str:

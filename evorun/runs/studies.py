@@ -82,7 +82,7 @@ class RejudgeManifest(StudyManifest, kw_only=True):
 
     @property
     def asked(self) -> str:
-        """What gives the opinions: a rubric, selectors, stops, settings other than the run's, the code of grades."""
+        """Source of the opinions: a rubric, selectors, stops, settings other than the run's, the code of grades."""
         given = {"rubric": self.settings.get("rubric")}
         given |= {key: ",".join(map(str, self.settings.get(key, ()))) for key in ("selectors", "stop_probability")}
         code = [

@@ -8,7 +8,7 @@ TOOLS = "-tools"
 
 # Omits defaults: the journal has one call per turn without their number.
 class ToolAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the tools said to a turn."""
+    """The tools' answers to a turn."""
 
     role: str
     content: str

@@ -67,7 +67,7 @@ class Run:
     training: Mapping[str, Sequence[MetricPoint]]
     """Figures of training steps by name."""
     diagnostics: Mapping[str, Sequence[MetricPoint]]
-    """What its steps report of themselves, by name."""
+    """Figures that its steps report of themselves, by name."""
     problems_per_cost: int
     """Number of problems over which the costs of curves are means."""
     cost: Mapping[str, Cost]
