@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from evorun.runs import formats
+from evorun.runs.crossed import LEVEL
 from evorun.runs.printable import printable
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
@@ -106,8 +107,13 @@ def _signed_points(fraction: float) -> str:
 
 
 def p_value(value: float) -> str:
-    """Format a probability of a test, never as 0."""
-    return "< 0.0001" if value < 0.0001 else f"{value:.2g}" if value < 0.001 else f"{value:.3f}"
+    """Format a probability of a test, never as 0, and never one below the level of tests as that level."""
+    if value < 0.0001:
+        return "< 0.0001"
+    if value < 0.001:
+        return f"{value:.2g}"
+    shown = f"{value:.3f}"
+    return f"< {LEVEL:g}" if value < LEVEL <= float(shown) else shown
 
 
 def p_equation(value: float) -> str:

@@ -63,3 +63,11 @@ def test_a_column_with_a_fraction_has_no_counts() -> None:
 def test_no_data_show_a_difference_beyond_the_range() -> None:
     overlap = Score("overlap", low=0, high=1)
     assert [text.smallest_difference(overlap, size) for size in (0.68, 1.2)] == ["0.680", "> 1"]
+
+
+@pytest.mark.parametrize(
+    ("probability", "shown"),
+    [(0.00004, "< 0.0001"), (0.00042, "0.00042"), (0.0494, "0.049"), (0.0499998, "< 0.05"), (0.0501, "0.050")],
+)
+def test_a_probability_below_the_level_of_tests_never_reads_as_that_level(probability: float, shown: str) -> None:
+    assert text.p_value(probability) == shown
