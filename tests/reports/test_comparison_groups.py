@@ -12,7 +12,7 @@ from comparison_fixture import BENCHMARK, write_method
 from scipy import stats
 
 from evorun.reports.comparison import ComparedRuns, compare
-from evorun.reports.comparison.notes import pairs_heading, pairs_note
+from evorun.reports.comparison.notes import pairs_heading, pairs_note, unpaired_lines
 from evorun.reports.comparison.paired import adjust_by_holm
 from evorun.reports.comparison.pairs import Pair
 
@@ -122,8 +122,8 @@ def test_a_run_without_a_partner_is_compared_with_the_reference_of_its_task_and_
     others = [_write(tmp_path, "best_of_n", POOR, task="tsp", engine=full, seed=seed) for seed in (2, 3)]
     lyria = [_write(tmp_path, "lyria", FAIR, task="tsp", engine=full, seed=seed) for seed in (2, 3)]
     comparison = compare([*alone, *others, *lyria])
-    assert comparison.pairs.reference.name == "lyria, engine.improvement=0, seed 2"
-    assert _reasons(comparison) == {"lyria, engine.improvement=0, seed 3": model}
+    assert comparison.pairs.reference.name == "lyria, engine.improvement=0.6, seed 2"
+    assert _reasons(comparison) == {f"lyria, engine.improvement=0, seed {seed}": model for seed in (2, 3)}
 
 
 def test_another_stream_of_random_numbers_is_another_draw_from_the_same_model(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_seeds_of_one_method_alone_have_nothing_to_be_paired_with(tmp_path: Path
     runs = [_write(tmp_path, "lyria", OURS[seed], seed=seed) for seed in range(2)]
     comparison = compare(runs)
     assert comparison.pairs.all_pairs == []
-    assert list(_reasons(comparison).values()) == ["method and settings are the reference's, with another seed"]
+    assert _reasons(comparison) == {}  # there is nothing that any could be compared with
 
 
 def test_pairs_are_made_problem_by_problem_in_whatever_order_runs_ended_them(tmp_path: Path) -> None:
@@ -369,6 +369,22 @@ def test_the_chosen_reference_is_the_best_method_whatever_the_numbers_of_seeds(t
     assert "the method that most others can be paired with, of these the one whose mean of accuracy is highest" in note
     single = compare([runs[0], runs[2]])
     assert "The reference is the run with the highest accuracy" in pairs_note(single)
+
+
+def test_runs_that_are_paired_with_nothing_do_not_decide_on_the_reference_and_are_all_named(tmp_path: Path) -> None:
+    runs = [
+        *(_write(tmp_path, "espl", FAIR, seed=seed, task="tsp") for seed in range(2)),
+        *(_write(tmp_path, "grpo", GOOD, seed=seed, task="tsp") for seed in range(2)),
+        *(_write(tmp_path, "espl", [True] * 10, seed=seed, task="sudoku") for seed in range(3)),
+    ]
+    comparison = compare(runs)
+    assert comparison.pairs.reference.name == "grpo, seed 0"
+    assert _pairs(comparison) == {f"espl, tsp, seed {seed}": f"grpo, seed {seed}" for seed in range(2)}
+    line = "3 runs are not paired: another task: sudoku, not tsp (espl, sudoku)"
+    assert unpaired_lines(comparison) == [line]
+    named = compare(runs, against=runs[-1])
+    assert _pairs(named) == {f"grpo, seed {seed}": f"espl, tsp, seed {seed}" for seed in range(2)}
+    assert unpaired_lines(named) == [line]
 
 
 def test_runs_graded_by_other_code_of_a_plug_in_are_neither_paired_nor_averaged(tmp_path: Path) -> None:

@@ -46,6 +46,11 @@ class Group:
         single = len(references) == 1 and sum(run.arm_key == other.arm_key for other in self.runs) == 1
         return references[0] if single else self.references.get(run.manifest.seed)
 
+    @property
+    def has_pairs(self) -> bool:
+        """True where any run has a reference."""
+        return any(self.find_reference(run) is not None for run in self.runs)
+
 
 @dataclass(frozen=True)
 class Groups:
@@ -63,8 +68,8 @@ def make_groups(runs: Sequence[Run], against: Run | None) -> Groups:
     """Group the runs and find the references: `against` and, in other groups, the same method and settings.
 
     Without `against` it is the method, with its settings, that most others can be paired with, of these the one with
-    the highest mean primary score, then second score. A fork or a student is a reference only where there is nothing
-    else. Groups without it get theirs by the same rule among themselves.
+    the highest mean primary score, then second score, in the groups where it has pairs. A fork or a student is a
+    reference only where there is nothing else. Groups without it get theirs by the same rule among themselves.
     Random baselines are in no group, since no run has their model. If one is the reference, its group has all models.
     """
     replays = [run for run in runs if run is not against and _is_repeated(run, runs)]
@@ -88,7 +93,8 @@ def make_groups(runs: Sequence[Run], against: Run | None) -> Groups:
     # a method need not have run in every group: the groups without it choose again among themselves
     while remaining := [index for index, references in enumerate(found) if not references]:
         chosen = _choose_references([groups[index] for index in remaining])
-        mains.append(max((run for references in chosen for run in references.values()), key=lambda run: run.rank))
+        offered = [Group(groups[index], references) for index, references in zip(remaining, chosen, strict=True)]
+        mains.append(max(_list_compared_references(offered), key=lambda run: run.rank))
         for index, references in zip(remaining, chosen, strict=True):
             found[index] = references
     return Groups([Group(*item) for item in zip(groups, found, strict=True)], mains[0], replays)
@@ -130,7 +136,7 @@ def _choose_references(groups: Sequence[list[Run]]) -> list[dict[int, Run]]:
 
 
 def _rate_offer(groups: Sequence[Group], kinds_by_run: Mapping[str, int]) -> tuple[int, float, float]:
-    """Return the number of others that would have a reference, and the references' mean ranks.
+    """Return the number of others that would have a reference, and the mean ranks of the references with pairs.
 
     Others are methods with their settings (`kinds_by_run`, by the names of runs), group by group. Runs do not count:
     the reference's own have no pair, so the method with the fewest seeds would have the most.
@@ -139,9 +145,17 @@ def _rate_offer(groups: Sequence[Group], kinds_by_run: Mapping[str, int]) -> tup
     for group in groups:
         own = {kinds_by_run[run.name] for run in group.references.values()}
         others += len({kinds_by_run[run.name] for run in group.runs if group.find_reference(run) is not None} - own)
-    ranks = [run.rank for group in groups for run in group.references.values()]
-    primary, second = zip(*ranks, strict=True)
+    primary, second = zip(*(run.rank for run in _list_compared_references(groups)), strict=True)
     return others, fmean(primary), fmean(second)
+
+
+def _list_compared_references(groups: Sequence[Group]) -> list[Run]:
+    """Return the references of groups with pairs; all where none has any.
+
+    A method's runs on another task say nothing about how good it is where it is compared.
+    """
+    paired = [group for group in groups if group.has_pairs] or groups
+    return [run for group in paired for run in group.references.values()]
 
 
 def select_eligible(group: Sequence[Run]) -> list[Run]:

@@ -170,7 +170,9 @@ def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
         ]
         for index, adjusted in zip(family, adjust([found[index] for index in family]), strict=True):
             found[index] = adjusted
-    involved = {run.name for match in matches for run in (match.run, match.reference)} | {groups.main.name}
+    involved = {run.name for match in matches for run in (match.run, match.reference)}
+    if not matches:  # the others are told apart from the reference, which has nothing to say of itself
+        involved = {run.name for group in groups.groups for run in group.runs if run.arm_key == groups.main.arm_key}
     return Pairs(
         reference=groups.main,
         references=[group[0].reference for group in by_reference.values()],
