@@ -132,7 +132,8 @@ USAGES = {
         "the task's primary one. --export also writes figures (SVG, PDF, PNG) and tables (CSV). --width draws these\n"
         "figures for a paper's column or page of so many inches, without captions, which are in captions.csv. --name\n"
         "gives a row or method another name in tables and figures, which --against may name.\n"
-        "--output and --export must lie outside run directories; --overwrite replaces existing files. --json prints\n"
+        "--output and --export must lie outside run directories; --overwrite replaces existing files. The default\n"
+        "page is also replaced without it, but only where the new one holds all runs of the old one. --json prints\n"
         "the figures as a document.",
     ),
     "view": Usage(

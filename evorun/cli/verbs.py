@@ -151,6 +151,8 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     for path in exported:  # long before the other files are known: a comparison always has this one
         refuse_replacing("--export", Path(path) / f"{comparison.ARMS}.csv", overwrite=overwrite, how="--overwrite")
     file = Path(output[0]) if output else comparison.choose_folder(folders) / comparison.COMPARISON
+    if not overwrite:
+        comparison.refuse_losing_runs(file, folders)
     outdated = [folder for folder in folders if problems or not is_up_to_date(folder)]
     extra = f" and drawing the pages of {len(outdated)}" if outdated else ""
     say_without_terminal(f"comparing {len(folders)} runs{extra}")

@@ -83,6 +83,29 @@ def test_the_reference_and_the_file_can_be_chosen(sweep: Path, report: Report) -
     assert not (sweep / "comparison.html").exists()
 
 
+def test_a_page_of_more_runs_is_replaced_only_where_asked(sweep: Path, report: Report) -> None:
+    page = sweep / "comparison.html"
+    assert report("sweep").code == 0
+    write_method(sweep / 'it\'s & "new"', GOOD, method="lyria")
+    for _ in range(2):  # a sweep that grew, and the same report again
+        assert report("sweep").code == 0
+    assert "Comparison of 3 runs" in page.read_text()
+    subset = ("sweep/good", "sweep/poor")
+    expected = (
+        "error: sweep/comparison.html compares 1 run that this report leaves out; --output=FILE.html writes this "
+        "report elsewhere, --overwrite replaces that file"
+    )
+    # before a run is read
+    assert report.complaint(*subset, "--against=nobody", "--export=tables") == expected
+    assert "Comparison of 3 runs" in page.read_text()
+    assert not Path("tables").exists()
+    assert report(*subset, "--output=two.html").code == 0
+    assert report(*subset, "--overwrite").code == 0
+    assert "Comparison of 2 runs" in page.read_text()
+    page.write_text("my own")
+    assert "comparison.html is no comparison of runs; --output=" in report.complaint("sweep")
+
+
 def test_one_run_is_reported_as_ever(sweep: Path, report: Report) -> None:
     done = report("sweep/good", "sweep/good/")
     assert done.code == 0, done.stderr
@@ -131,7 +154,8 @@ def test_an_unfinished_sweep_says_at_the_head_how_many_of_its_jobs_are_done(swee
     assert " ".join(report("sweep").stdout.split()).startswith(said)
     page = (sweep / "comparison.html").read_text()
     assert page.index(said) < page.index("<h2>")
-    assert "jobs of sweep" not in report("sweep/good", "sweep/poor").stdout  # chosen, not what there is of the sweep
+    chosen = report("sweep/good", "sweep/poor", "--output=chosen.html")
+    assert "jobs of sweep" not in chosen.stdout  # chosen, not what there is of the sweep
     _make_sweep(sweep, "good", "poor")
     assert "jobs of sweep" not in report("sweep").stdout
 

@@ -7,6 +7,7 @@ from evorun.reports.comparison.output import (
     choose_folder,
     export_comparison,
     print_comparison,
+    refuse_losing_runs,
     render_comparison,
     write_comparison,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "export_comparison",
     "print_comparison",
     "read_names",
+    "refuse_losing_runs",
     "render_comparison",
     "write_comparison",
 ]

@@ -1,11 +1,13 @@
 """A comparison in the terminal, on a page that opens from disk and loads nothing, and as exported files."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from evorun.errors import ConfigError, RunDirectoryError
 from evorun.reports.comparison import level_notes, notes, plots, search_notes, tables
 from evorun.reports.comparison.comparison import ComparedRuns
 from evorun.reports.comparison.evolution import collect_evolved_texts, describe_overhead, make_overhead_table
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from evorun.runs.terminal import Terminal
 
 COMPARISON = "comparison.html"
+
+_LINK = re.compile(r'href="(\./[^"]+)"')
+"""A page's link to the page of a run; what runs say has no such quotes, since it is escaped."""
 
 _MAX_STRATA = 4
 """Maximum strata with a column in the first table; they always have their own table."""
@@ -126,17 +131,41 @@ def choose_folder(run_dirs: Sequence[Path]) -> Path:
     return common if fits else Path.cwd()
 
 
+def refuse_losing_runs(page: Path, run_dirs: Sequence[Path]) -> None:
+    """Raise ConfigError for a file that is no comparison of these runs or some of them: to replace it would lose it.
+
+    Raises RunDirectoryError when it cannot be read.
+    """
+    if not page.is_file():
+        return
+    try:
+        compared = set(_LINK.findall(page.read_text("utf-8", "replace")))
+    except OSError as error:
+        raise RunDirectoryError(f"cannot read {display(page)}: {error.strerror}") from error
+    folder = page.parent.resolve()
+    lost = compared - {_link_to(run_dir, folder) for run_dir in run_dirs}
+    if compared and not lost:
+        return
+    runs = "run" if len(lost) == 1 else "runs"
+    found = f"compares {len(lost):,} {runs} that this report leaves out" if lost else "is no comparison of runs"
+    raise ConfigError(
+        f"{display(page)} {found}; --output=FILE.html writes this report elsewhere, --overwrite replaces that file"
+    )
+
+
+def _link_to(run_dir: Path, folder: Path) -> str:
+    """Return the link from a page in a folder to a run's own page."""
+    # "./": a folder may be called `javascript:...`, and a link to it must not become one with that scheme
+    return "./" + quote(os.path.relpath(run_dir.resolve() / REPORT, folder))
+
+
 def write_comparison(comparison: ComparedRuns, target: Path) -> Path:
     """Write the page of a comparison, atomically replacing an earlier one, and return its path.
 
     Raises RunDirectoryError when it cannot be written.
     """
-    # "./": a folder may be called `javascript:...`, and a link to it must not become one with that scheme
     folder = target.parent.resolve()
-    links = {
-        run.name: "./" + quote(os.path.relpath(run.outcome.run_dir.resolve() / REPORT, folder))
-        for run in comparison.runs
-    }
+    links = {run.name: _link_to(run.outcome.run_dir, folder) for run in comparison.runs}
     return write_page(target, render_comparison(comparison, links))
 
 
