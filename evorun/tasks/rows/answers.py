@@ -12,8 +12,8 @@ from evorun.tasks.base import DrawHelp, Grade, Problem
 from evorun.tasks.billsum.billsum import BillSum, BillSumSimulator
 from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.math_contest.math_contest import ContestSimulator, MathContest
-from evorun.tasks.math_contest.reading import canonical, read_integer
 from evorun.tasks.multiple_choice import format_options, letters, read_choice, read_letter
+from evorun.tasks.numbers import read_number
 from evorun.tasks.prose.prose import PROMPTS
 from evorun.tasks.search_qa.reading import read_answer
 from evorun.tasks.simulator import TextSimulator
@@ -26,7 +26,6 @@ DRAW_HELP = DrawHelp(
     keys="task.split, task.split_by, task.train_share, task.validation_share, task.draw_seed and task.limit",
 )
 _SUBJECT = {"persona": "a careful problem solver", "introduction": "", "subject": "problem"}
-_DIGITS = frozenset("0123456789/-")
 
 
 class Rows(TextTask):
@@ -151,22 +150,6 @@ class TextRows(BillSum):
         "correction": "The reference is:",
         "criteria": "A good text does what the request asks, in full and no more; it is right, plain and clear.",
     }
-
-
-def read_number(text: str) -> Fraction:
-    """Return the value of an integer, a decimal, a fraction or a number like 1.5e-3, ignoring a unit after it.
-
-    Raises ValueError with `not_a_number: ...` for anything else.
-    """
-    plain = canonical(text)
-    integer = read_integer(text)
-    try:
-        if plain and _DIGITS.issuperset(plain):
-            return Fraction(plain)
-        # Through a float, whose exponent is bounded: the exact value of 1e999999999 would fill the memory.
-        return Fraction(integer) if integer is not None else Fraction(float(plain.replace(",", "")))
-    except (ValueError, OverflowError, ZeroDivisionError) as error:
-        raise ValueError(f"not_a_number: expected a number, got {text!r:.60}") from error
 
 
 def read_option(value: object, options: Sequence[str]) -> str:

@@ -15,7 +15,8 @@ from evorun.tasks.benchmark import BenchmarkConfig, Question, drop_repeats, hash
 from evorun.tasks.benchmark_files import MissingFilesError, Record, Source, download_records, read_sources
 from evorun.tasks.billsum.rouge import RougeGrader
 from evorun.tasks.math_contest.math_contest import ContestGrader
-from evorun.tasks.rows.answers import MathRows, NumberRows, Rows, TextRows, read_number, read_option
+from evorun.tasks.numbers import read_number
+from evorun.tasks.rows.answers import MathRows, NumberRows, Rows, TextRows, read_option
 from evorun.tasks.rows.graders import find_grader
 from evorun.tasks.rubric_items import read_items
 from evorun.tasks.split_benchmark import refuse_training_on

@@ -4,7 +4,6 @@ import csv
 import json
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from building import NoTools, load_task, simulated_run, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.runs.candidates import Response
 from evorun.tasks.base import LoadedTask, Problem
-from evorun.tasks.rows.answers import read_number
 from evorun.tasks.rows.graders import GRADERS
 from evorun.tasks.rows.rows import SAMPLE
 from evorun.testing.tasks import check_task
@@ -307,25 +305,14 @@ async def test_texts_are_measured_by_rouge(tmp_path: Path) -> None:
     assert math.isclose(grade.scores["rouge1"], 2 * 3 / (3 + 6))  # precision 3/3, recall 3/6
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("84", Fraction(84)),
-        ("-1,234.5", Fraction("-1234.5")),
-        ("\\frac{3}{4}", Fraction(3, 4)),
-        ("2.5e3", Fraction(2500)),
-        ("7 jars", Fraction(7)),
-        ("$12$", Fraction(12)),
-    ],
-)
-def test_numbers_are_read_in_usual_forms(text: str, value: Fraction) -> None:
-    assert read_number(text) == value
-
-
-@pytest.mark.parametrize("text", ["seven", "", "1/0", "inf", "nan", "1e999999999", "3 or 4", "x = y"])
-def test_what_is_no_number_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^not_a_number: "):
-        read_number(text)
+async def test_a_number_is_the_same_however_it_is_written(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path / "mine.jsonl", [row(1, answer="0.0015")]), grader="number")
+    [problem] = loaded.problems
+    task: Any = loaded.task
+    replies = ("Answer: 0.0015", "Answer: 1.5e-3", "Answer: 1.5 x 10^-3 grams")
+    for reply in replies:
+        assert await correct(loaded, reply)
+    assert len({task.signature(problem, task.parse(problem, reply)) for reply in replies}) == 1
 
 
 # --- runs ---
