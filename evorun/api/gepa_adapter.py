@@ -79,7 +79,8 @@ class GepaAdapter:
         self._journal = Journal(Path(folder) / JOURNAL)
         self._sandbox = LazySandbox(read_sandbox(values, config), config.private_files)
         self._tools = MethodTools(JournaledTests(self._sandbox, self._journal))
-        served = served_by(ServedModel(typed(ModelConfig, values["model"], "model"), read_engine(values, "engine")))
+        engine = read_engine(values, "engine").for_seed(self._seed)
+        served = served_by(ServedModel(typed(ModelConfig, values["model"], "model"), engine))
         self._engine = open_lazily(served, served.engine, self._loaded, self._tools)
         self._model = JournaledModel(self._engine, self._journal, Traffic())
         # gepa is synchronous, and engines belong to one event loop.

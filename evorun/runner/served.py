@@ -223,7 +223,7 @@ def _served(config: Mapping[str, Any], role: str, own: ServedModel) -> list[Serv
             f"{role}_engine: expected one engine, or one for each member of {role}, which has {len(models)}, got "
             f"{len(engines)}"
         )
-    engines *= len(models) // len(engines)
+    engines = [engine.for_seed(config.get("seed", 0)) for engine in engines] * (len(models) // len(engines))
     return [served_by(ServedModel(model, engine)) for model, engine in zip(models, engines, strict=True)]
 
 

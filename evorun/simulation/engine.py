@@ -57,7 +57,7 @@ class SimulatedConfig(Skill, EngineConfig):
         return replace(self, principle_seed=seed if self.principle_seed is None else self.principle_seed)
 
     def judge_identity(self, model: ModelConfig) -> Any:
-        return {key: value for key, value in asdict(self).items() if key not in SPEED}
+        return {key: value for key, value in asdict(self).items() if key not in (*SPEED, "principle_seed")}
 
     async def open(self, model: ModelConfig) -> LanguageModel:
         """Raise EngineError: a simulator comes from a task (`open_for`)."""

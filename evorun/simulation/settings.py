@@ -80,8 +80,9 @@ class World(Checked):
     """Share of principles that help."""
     harmful_principles: Fraction = 0.3
     """Share that harm; the others do nothing."""
-    principle_seed: NonNegativeInt | None = 0
-    """Seed that decides which principles help and harm; null: the run's seed."""
+    principle_seed: NonNegativeInt | None = None
+    """Seed that decides which principles help and harm; null: the run's seed, so that intervals over seeds are over
+    such worlds. A number holds one world fixed over all seeds."""
     reflection_skill: Fraction = 0.3
     """Share of edits that know which principles help and which harm; the others are blind."""
     interaction: Annotated[float, Meta(ge=-2, le=1)] = 0.0

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from building import make_config
+from building import composed, make_config
 from evorun.errors import EngineError
 from evorun.models import Completion, Message, Request, Sampling
 from evorun.models.base import Confidence
 from evorun.models.confidence import measure, read_confidences
 from evorun.models.config import ModelConfig
+from evorun.runner.settings import check
 from evorun.simulation.engine import decode_text
 from evorun.simulation.skill import Skill
 from virtual_time import run_virtually
@@ -67,6 +68,21 @@ async def test_streams_share_no_random_numbers_and_each_repeats_its_own() -> Non
     streams = {name: await drawn(name) for name in ("", "espl", "grpo")}
     assert len({text for texts in streams.values() for text in texts}) == 150
     assert await drawn("espl") == streams["espl"]
+
+
+@pytest.mark.parametrize("number", [None, 7])
+def test_each_seed_is_a_world_of_its_own_unless_a_number_holds_one_fixed(number: int | None) -> None:
+    roles = ("generator=[{name:api,id:small},policy]", "generator_engine=[{name:simulated,skill:0.3},policy]")
+    held = [] if number is None else [f"engine.principle_seed={number}"]
+    worlds, judges = [], []
+    for seed in (1, 2):
+        run = check(composed("method=ab_mcts", "task=arithmetic", "engine=simulated", f"seed={seed}", *roles, *held))
+        others = [served.engine for served in run.others.values()]
+        worlds.append([vars(engine)["principle_seed"] for engine in (run.engine, *others)])
+        judges.append(run.engine.judge_identity(run.model))
+    # The policy, another generator, and the policy among the generators
+    assert worlds == ([[1, 1, 1], [2, 2, 2]] if number is None else [[7, 1, 7], [7, 2, 7]])
+    assert judges[0] == judges[1]  # principles decide no verdict
 
 
 def test_the_wait_for_a_slot_is_no_model_time() -> None:
