@@ -13,6 +13,7 @@ from evorun.runner.foreseen import list_unreached
 from evorun.runner.settings import check
 
 DUELS = ("method=duel_evolve", "method.initial_candidates=12", "method.duels=24", "method.generations=1")
+PANEL = "judge=[policy,policy,policy]"
 TOOLS = ("task=search_qa", "task.source=sample", "task.max_turns=4")
 RSA = ("method=rsa", "budget.calls_per_problem=120")
 LYRIA = ("method=lyria", "method.population=20")
@@ -31,6 +32,9 @@ MPO = ("method=mpo", "task=essay", "task.source=sample")
         ((*DUELS, *TOOLS), 95, "raise it, or lower task.max_turns or method.initial_candidates or method.duels."),
         ((*DUELS, *TOOLS), 145, "up to 144 calls per problem, with 4 turns for each answer, and a duel 2"),
         ((*DUELS, *TOOLS), 146, None),
+        ((*DUELS, PANEL), 156, "generation 0, which takes up to 156 calls"),  # 24 duels before three judges
+        ((*DUELS, PANEL), 173, "take up to 168 calls per problem, and a duel 6: the budget has 173"),
+        ((*DUELS, PANEL), 174, None),
         (DUELS, None, None),
         ((*DUELS, "budget.generations=0"), 60, None),  # nothing is to evolve
         (LYRIA, 20, "generation 0, which takes up to 20 calls"),

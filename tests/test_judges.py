@@ -79,7 +79,7 @@ def test_the_manifest_lists_all_judges(panel: Run) -> None:
 
 
 @pytest.mark.parametrize("calls", [9, 10, 11, 30])
-def test_a_budget_never_pays_for_part_of_a_panel(tmp_path: Path, calls: int) -> None:
+def test_a_budget_never_pays_for_part_of_a_panel(tmp_path: Path, calls: int, caplog: pytest.LogCaptureFixture) -> None:
     words = (*SAMPLE, *SMALL, "judge=[policy,policy,policy]", f"budget.calls_per_problem={calls}")
     run = simulated_run(tmp_path / "run", *words)
     judged = Counter(tuple(key.split("|")[i] for i in (0, 1, 3)) for key in run.calls() if "|judge." in key)
@@ -89,6 +89,7 @@ def test_a_budget_never_pays_for_part_of_a_panel(tmp_path: Path, calls: int) -> 
     assert max(made.values()) <= calls
     if calls >= 10:  # four candidates and one duel
         assert judged
+    assert ("too few for a duel, which takes 6" in caplog.text) is not bool(judged)
 
 
 @pytest.mark.sample(1)

@@ -192,8 +192,11 @@ class Method(ABC):
         """Set what depends on the number of training problems, before a run begins; return a line that says so."""
         return None
 
-    def warnings(self, calls: int | None) -> list[str]:
-        """Return a line for each thing that the method cannot do with `calls` per problem (None: no limit)."""
+    def warnings(self, calls: int | None, judges: int = 1) -> list[str]:
+        """Return a line for each thing that the method cannot do with `calls` per problem (None: no limit).
+
+        judges: of the panel, each of which is asked in every duel.
+        """
         return []
 
     def budget_obstacle(self, calls: int) -> str | None:

@@ -96,7 +96,8 @@ def describe_unevolved(outcome: Outcome) -> str | None:
         return None
     if planned == 0 or not isinstance(settings, dict) or "generations" not in settings:
         return None
-    needed = count_first_generation(settings, count_turns(outcome.manifest.config.get("task")))
+    judges = sum(role.startswith("judge.") for role in outcome.manifest.models) or 1
+    needed = count_first_generation(settings, count_turns(outcome.manifest.config.get("task")), judges)
     budget = outcome.manifest.config.get("budget")
     limits = [
         f"{text.count(limit)} {key.replace('_', ' ')}"
@@ -196,14 +197,14 @@ def describe_cut_texts(outcome: Outcome) -> str | None:
     )
 
 
-def count_first_generation(settings: Mapping[str, Any], turns: int = 1) -> int | None:
+def count_first_generation(settings: Mapping[str, Any], turns: int = 1, judges: int = 1) -> int | None:
     """Return the most calls per problem of generation 0 by a method's settings; None where they do not say.
 
-    turns: of each response.
+    turns: of each response. judges: of the panel.
     """
     drawn, duels, orders = (settings.get(key) for key in ("initial_candidates", "duels", "orders"))
     if isinstance(drawn, int) and isinstance(duels, int) and isinstance(orders, int):
-        return drawn * turns + duels * orders
+        return drawn * turns + duels * orders * judges
     population = settings.get("population")
     return population * turns if isinstance(population, int) else None
 

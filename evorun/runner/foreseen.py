@@ -26,7 +26,7 @@ def predict_unevolved(config: RunConfig, calls: int | None) -> str | None:
     """
     method, turns = config.method, _count_turns(config)
     settings = {} if method.config is None else asdict(method.config)
-    needed = count_first_generation(settings, turns)
+    needed = count_first_generation(settings, turns, config.judges)
     if needed is None or calls is None or settings.get("generations", 0) == 0:
         return None
     if calls <= needed:
@@ -38,12 +38,13 @@ def predict_unevolved(config: RunConfig, calls: int | None) -> str | None:
     if children is None or orders is None or not settings.get("duels"):
         return None
     needed += children * turns
-    if calls >= needed + orders:
+    duel = orders * config.judges
+    if calls >= needed + duel:
         return None
     return (
         f"method={method.name} may never judge a child, so that none can become the answer: generation 0 and the "
         f"children of generation 1 take up to {text.count(needed)} calls per problem"
-        f"{f', with {turns} turns for each answer' if turns > 1 else ''}, and a duel {orders}: the budget has "
+        f"{f', with {turns} turns for each answer' if turns > 1 else ''}, and a duel {duel}: the budget has "
         f"{text.count(calls)}."
     )
 
@@ -115,7 +116,7 @@ def list_settings_warnings(config: RunConfig, loaded: LoadedTask | None, calls: 
 
     loaded: the task's data; None where another machine has it, which leaves out what needs it. calls: as above.
     """
-    lines = list(config.method.warnings(calls))
+    lines = list(config.method.warnings(calls, config.judges))
     lines += list_unreached(config, None if loaded is None else len(loaded.problems), calls)
     lines += role_warnings(config.others, config.method, config.task)
     lines += [*grades_own_reward(config), *trains_too_little(config)]

@@ -108,6 +108,11 @@ class RunConfig:
         return {role: served for role, served in self.others.items() if role.startswith("judge.")}
 
     @property
+    def judges(self) -> int:
+        """The number of judges that each duel asks: those of the panel, or one."""
+        return len(self.panel) or 1
+
+    @property
     def generators(self) -> dict[str, ServedModel]:
         """Several generators by call role (`generate.0`, ...); empty where one model generates."""
         return {

@@ -151,10 +151,10 @@ class BestOfN(PerProblem):
     def rate_by_duels(self, candidates: Sequence[Candidate], duels: Sequence[Comparison]) -> Posterior:
         return rate_in_arena(self.config, candidates, duels)
 
-    def warnings(self, calls: int | None) -> list[str]:
+    def warnings(self, calls: int | None, judges: int = 1) -> list[str]:
         if calls is None or not self.config.holds_duels or self.config.rounds == 0 or not self.config.duels:
             return []
-        return warn_if_no_duels(calls, self.config.samples_within(calls), "samples", self.config.orders)
+        return warn_if_no_duels(calls, self.config.samples_within(calls), "samples", self.config.orders, judges)
 
     def information_regime(self, task: type[Task]) -> Regime:
         if self.config.asks_by_rubric and not task.graded_by_opinion:

@@ -81,11 +81,11 @@ class DuelEvolve(PerProblem):
     def rate_by_duels(self, candidates: Sequence[Candidate], duels: Sequence[Comparison]) -> Posterior:
         return rate_in_arena(self.config, candidates, duels)
 
-    def warnings(self, calls: int | None) -> list[str]:
+    def warnings(self, calls: int | None, judges: int = 1) -> list[str]:
         config = self.config
         if not config.duels:
             return []
-        lines = warn_if_no_duels(calls, config.initial_candidates, "initial_candidates", config.orders)
+        lines = warn_if_no_duels(calls, config.initial_candidates, "initial_candidates", config.orders, judges)
         if config.duels < config.children and config.generations:
             lines.append(
                 f"method.duels={config.duels} is below method.children={config.children}: candidates come faster than "

@@ -134,13 +134,14 @@ async def hold_duels(ctx: Context, arena: Arena, settings: DuelSettings, *, step
     return comparisons
 
 
-def warn_if_no_duels(calls: int | None, responses: int, key: str, orders: int) -> list[str]:
-    """Return a warning if the initial responses, set by `method.<key>`, leave no call per problem for a duel."""
-    if calls is None or responses < 2 or calls >= responses + orders:
+def warn_if_no_duels(calls: int | None, responses: int, key: str, orders: int, judges: int = 1) -> list[str]:
+    """Return a warning if the initial responses, set by `method.<key>`, leave too few calls per problem for a duel."""
+    each = orders * judges
+    if calls is None or responses < 2 or calls >= responses + each:
         return []
     return [
-        f"budget of {calls} calls per problem: {responses} initial responses (method.{key}) leave none for duels, so "
-        f"the first response is the answer; raise the budget or lower method.{key}"
+        f"budget of {calls} calls per problem: {responses} initial responses (method.{key}) leave too few for a duel, "
+        f"which takes {each}, so the first response is the answer; raise the budget or lower method.{key}"
     ]
 
 

@@ -51,10 +51,10 @@ class V1Infer(PerProblem):
     def judge_sampling(self) -> Sampling | None:
         return self.config.judge_sampling
 
-    def warnings(self, calls: int | None) -> list[str]:
+    def warnings(self, calls: int | None, judges: int = 1) -> list[str]:
         if calls is None:
             return []
-        return warn_if_no_duels(calls, self.config.samples_within(calls), "samples", self.config.orders)
+        return warn_if_no_duels(calls, self.config.samples_within(calls), "samples", self.config.orders, judges)
 
     @property
     def stop_settings(self) -> StopSettings:

@@ -129,7 +129,7 @@ class Islands(PerProblem):
             return f"method.notes_every: task={task.name} has no prompts for notes; set method.notes_every=0"
         return None
 
-    def warnings(self, calls: int | None) -> list[str]:
+    def warnings(self, calls: int | None, judges: int = 1) -> list[str]:
         if calls is None or calls >= self.config.children:
             return []
         return [

@@ -156,7 +156,7 @@ class Learning(DatasetLevel):
         # What changes after a step is first seen by the rollouts of that step + 1 + lag.
         return None if self.last_step is None else max(1, self.last_step - 1 - self.config.first_change)
 
-    def warnings(self, calls: int | None) -> list[str]:
+    def warnings(self, calls: int | None, judges: int = 1) -> list[str]:
         if self.rubric_settings is None or self.config.eval_every is not None:
             return []
         return [

@@ -73,7 +73,7 @@ class Sft(DatasetLevel):
     def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
         _ = self.split  # reading it raises DataError before any model is loaded
 
-    def warnings(self, calls: int | None) -> list[str]:
+    def warnings(self, calls: int | None, judges: int = 1) -> list[str]:
         lines, empty = [], self.split.empty
         if empty:
             lines.append(f"{self.source}: conversations with an empty answer are left out: {empty}")

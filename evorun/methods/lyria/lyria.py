@@ -145,7 +145,7 @@ class Lyria(PerProblem):
     def last_step(self) -> int:
         return self.config.generations
 
-    def warnings(self, calls: int | None) -> list[str]:
+    def warnings(self, calls: int | None, judges: int = 1) -> list[str]:
         config, expected = self.config, self.config.expected_calls()
         if calls is None or calls >= expected:
             return []

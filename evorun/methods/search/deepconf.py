@@ -107,7 +107,7 @@ class DeepConf(PerProblem):
     def _batches(self, samples: int) -> int:
         return max(0, -(-(samples - self.config.warmup) // self.config.batch))
 
-    def warnings(self, calls: int | None) -> list[str]:
+    def warnings(self, calls: int | None, judges: int = 1) -> list[str]:
         config, lines = self.config, []
         if config.mode == "offline":
             return []

@@ -58,7 +58,7 @@ class Rsa(PerProblem):
     def last_step(self) -> int | None:
         return None if self.config.steps is None else self.config.steps - 1
 
-    def warnings(self, calls: int | None) -> list[str]:
+    def warnings(self, calls: int | None, judges: int = 1) -> list[str]:
         config = self.config
         if calls is None or calls >= 2 * config.population:
             return []

@@ -174,7 +174,7 @@ class SqueezeEvolve(PerProblem):
             f"{cuts}"
         )
 
-    def warnings(self, calls: int | None) -> list[str]:
+    def warnings(self, calls: int | None, judges: int = 1) -> list[str]:
         needed = self.config.population + self.config.groups
         if calls is None or calls >= needed:
             return []

@@ -113,7 +113,7 @@ class TttDiscover(DatasetLevel):
             f"needs them all, got {needed}; set method.states={max(1, calls // self.config.group)}, or a larger budget"
         )
 
-    def warnings(self, calls: int | None) -> list[str]:
+    def warnings(self, calls: int | None, judges: int = 1) -> list[str]:
         obstacle = None if calls is None else self.budget_obstacle(calls)
         return [] if obstacle is None else [obstacle]
 
