@@ -496,7 +496,9 @@ def test_an_arm_is_the_mean_over_its_seeds_with_students_interval(tmp_path: Path
     assert mean.seed_share == pytest.approx(of_seeds / (of_seeds + of_problems))
     assert alone.seed_share is None
     note = intervals_note(comparison)
-    share = f"Seeds make up {100 * mean.seed_share:.1f} % of the variance behind these intervals of accuracy, problems "
+    share = (
+        f"Seeds make up {100 * mean.seed_share:.1f} % of the variance behind the arms' intervals of accuracy, problems "
+    )
     assert share in note
     assert "cut there" not in note
     cut = dataclasses.replace(mean, two_way_ci95={"accuracy": (0.2, 1.0)})

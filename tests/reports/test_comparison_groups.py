@@ -1,5 +1,6 @@
 """Sweeps: each run beside the reference of its own task, problems, model and seed, and what is pooled over seeds."""
 
+import csv
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -12,9 +13,16 @@ from comparison_fixture import BENCHMARK, write_method
 from scipy import stats
 
 from evorun.reports.comparison import ComparedRuns, compare
-from evorun.reports.comparison.notes import pairs_heading, pairs_note, unpaired_lines
+from evorun.reports.comparison.notes import (
+    intervals_note,
+    pairs_heading,
+    pairs_note,
+    seed_share_notes,
+    unpaired_lines,
+)
 from evorun.reports.comparison.paired import adjust_by_holm
 from evorun.reports.comparison.pairs import Pair
+from evorun.reports.comparison.tables import make_data_tables
 
 GOOD = [True] * 8 + [False] * 2
 FAIR = [True] * 5 + [False] * 4 + [True]
@@ -246,6 +254,48 @@ def test_the_pooled_p_goes_with_the_interval_over_seeds_and_problems(tmp_path: P
     ends = pooled.compared.crossed.interval(1 - pooled.p)
     assert min(map(abs, ends)) == pytest.approx(0, abs=1e-9)
     assert pooled.p != pytest.approx(stats.binomtest(1, 6).pvalue)  # which would take the seeds for independent
+
+
+def _share_of_seeds(ours: Sequence[Sequence[bool]], theirs: Sequence[Sequence[bool]]) -> float:
+    """Return the seeds' share in the variance of the mean difference, by variance components from sums of squares."""
+    seeds, problems = range(len(ours)), range(len(ours[0]))
+    a, b = len(seeds), len(problems)
+    d = {(s, i): float(ours[s][i]) - float(theirs[s][i]) for s in seeds for i in problems}
+    mean = sum(d.values()) / (a * b)
+    of_seed = [sum(d[s, i] for i in problems) / b - mean for s in seeds]
+    of_problem = [sum(d[s, i] for s in seeds) / a - mean for i in problems]
+    between_seeds = b * sum(effect**2 for effect in of_seed) / (a - 1)
+    between_problems = a * sum(effect**2 for effect in of_problem) / (b - 1)
+    rest = sum((d[s, i] - mean - of_seed[s] - of_problem[i]) ** 2 for s, i in d) / ((a - 1) * (b - 1))
+    seed, problem = (between_seeds - rest) / b, (between_problems - rest) / a
+    # all that more seeds reduce, beside all that more problems reduce: the rest is in both
+    by_seeds, by_problems = seed / a + rest / (a * b), problem / b + rest / (a * b)
+    return by_seeds / (by_seeds + by_problems)
+
+
+def test_pairs_have_the_share_of_seeds_in_the_variance_of_their_difference(tmp_path: Path) -> None:
+    outcomes = {"lyria": [*OURS, [True] * 4 + [False] * 2], "gepa": [*THEIRS, [False] * 6]}
+    outcomes["zero_shot"] = [[False] * 6, [True] + [False] * 5, [False] * 3 + [True] * 3]
+    runs = [_write(tmp_path, method, of[seed], seed=seed) for method, of in outcomes.items() for seed in range(3)]
+    comparison = compare(runs)
+    shares = {pair.name: pair.compared.seed_share for pair in comparison.pairs.pooled}
+    expected = {name: _share_of_seeds(outcomes[name], outcomes["lyria"]) for name in ("gepa", "zero_shot")}
+    assert shares == pytest.approx(expected)
+    rows = csv.DictReader(next(t for t in make_data_tables(comparison) if t.name == "pairs").csv().splitlines())
+    in_file = {row["run"]: row["seed_share"] for row in rows}
+    assert {name: float(in_file[name]) for name in expected} == pytest.approx(expected)
+    assert in_file["gepa, seed 0"] == ""
+    low, high = sorted(expected.values())
+    note = " ".join(seed_share_notes(comparison))
+    assert (
+        "of the variance behind the arms' intervals of accuracy, problems the rest. Behind differences in acc" in note
+    )
+    assert f"they make up {100 * low:.1f} to {100 * high:.1f} %: " in note
+    advice = {(True, True): "so more seeds", (False, False): "so more problems"}.get(
+        (low > 0.5, high > 0.5), "above one"
+    )
+    assert f" %: {advice} " in note
+    assert note in intervals_note(comparison)
 
 
 def test_the_pooled_interval_draws_whole_problems(tmp_path: Path) -> None:

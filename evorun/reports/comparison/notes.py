@@ -32,7 +32,7 @@ from evorun.reports.comparison.rows import CAVEATS, Row
 from evorun.reports.comparison.runs import Run
 from evorun.runs.crossed import LEVEL, POWER
 from evorun.runs.paths import display
-from evorun.runs.scores import primary_score
+from evorun.runs.scores import Score, primary_score
 from evorun.runs.spending import EXPERT, GOLD
 from evorun.runs.statistics import ENOUGH_SEEDS, MIN_SEEDS
 from evorun.runs.sweeps import is_sweep
@@ -119,7 +119,7 @@ def intervals_note(comparison: ComparedRuns) -> str:
     single = f"Intervals of single runs {kinds or f'of rates {wilson}; of other scores they {bootstrap}'}."
     if not comparison.has_seeds:
         return single
-    return " ".join([seeds_note(), *width_notes(comparison.rows), single])
+    return " ".join([seeds_note(), *width_notes(comparison.rows), *seed_share_notes(comparison), single])
 
 
 def strata_note(comparison: ComparedRuns) -> str:
@@ -183,11 +183,7 @@ def seeds_note() -> str:
 
 
 def width_notes(rows: Sequence[Row]) -> list[str]:
-    """Say which of the rows' intervals are cut, and how much of the variance of those over both is the seeds'.
-
-    The share is of the primary score, and the weight of the seeds' degrees of freedom: their part in the sum of both
-    variances.
-    """
+    """Say which of the rows' intervals are cut."""
     of_seeds = [(row.primary, row.get_interval(row.primary.name)) for row in rows if row.seeds > 1]
     ends = dict.fromkeys(
         text.value(score, bound)
@@ -196,18 +192,48 @@ def width_notes(rows: Sequence[Row]) -> list[str]:
         for bound, end in zip((score.low, score.high), ci95, strict=True)
         if end == bound
     )
-    lines = (
+    return (
         [f"Intervals over seeds and problems that would go beyond {' or '.join(ends)} are cut there."] if ends else []
     )
-    shares: dict[str, list[float]] = {}
-    for row in rows:
-        if row.seed_share is not None and not row.is_baseline:
-            shares.setdefault(text.name_score(row.primary), []).append(row.seed_share)
-    for name, known in shares.items():
-        low, high = text.percent(min(known)), text.percent(max(known))
-        share = low if low == high else text.interval((min(known), max(known)))
-        lines.append(f"Seeds make up {share} of the variance behind these intervals of {name}, problems the rest.")
+
+
+def seed_share_notes(comparison: ComparedRuns) -> list[str]:
+    """Say how much of the variance over seeds and problems is the seeds', of arms and of differences, and what follows.
+
+    The share is of the primary score, and the weight of the seeds' degrees of freedom: their part in the sum of both
+    variances.
+    """
+    of_arms = [(row.primary, row.seed_share) for row in comparison.rows if not row.is_baseline]
+    of_pairs = [(pair.primary, pair.compared.seed_share) for pair in comparison.pairs.pooled]
+    lines = [
+        f"Seeds make up {_format_shares(shares)} of the variance behind the arms' intervals of {name}, problems the "
+        "rest."
+        for name, shares in _group_shares(of_arms).items()
+    ]
+    for name, shares in _group_shares(of_pairs).items():
+        advice = "above one half, more seeds narrow a difference most; below it, more problems do"
+        if min(shares) > 0.5 or max(shares) < 0.5:
+            advice = f"so more {'seeds' if min(shares) > 0.5 else 'problems'} would narrow a difference most"
+        lines.append(
+            f"Behind differences in {name}, in which the difficulty of problems cancels, they make up "
+            f"{_format_shares(shares)}: {advice}."
+        )
     return lines
+
+
+def _group_shares(shares: Sequence[tuple[Score, float | None]]) -> dict[str, list[float]]:
+    """Return the known shares by the name of their score."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for score, share in shares:
+        if share is not None:
+            found[text.name_score(score)].append(share)
+    return found
+
+
+def _format_shares(shares: Sequence[float]) -> str:
+    """Format a share, or the range of several."""
+    low, high = text.percent(min(shares)), text.percent(max(shares))
+    return low if low == high else text.interval((min(shares), max(shares)))
 
 
 def name_intervals(arms: Sequence[Arm]) -> str:

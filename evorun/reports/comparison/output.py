@@ -47,8 +47,10 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
         console.print(place)
     if (gold := notes.describe_gold_score(comparison)) is not None:
         console.print(gold)
-    for line in [notes.seeds_note(), *notes.width_notes(comparison.rows)] if comparison.has_seeds else []:
-        console.print(line)
+    if comparison.has_seeds:
+        widths = [*notes.width_notes(comparison.rows), *notes.seed_share_notes(comparison)]
+        for line in [notes.seeds_note(), *widths]:
+            console.print(line)
     for line in notes.list_cautions(comparison):
         console.print(line, style="yellow")
     pairs, explained = comparison.pairs, list[str]()

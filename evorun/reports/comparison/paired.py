@@ -88,6 +88,11 @@ class PairedScores:
         """The unadjusted interval that goes with a test of the difference."""
         return self.two_way_ci95 if self.problems_per_seed else self.ci95
 
+    @property
+    def seed_share(self) -> float | None:
+        """The share of the seeds in the variance of the difference, in [0, 1]; None without several seeds."""
+        return None if self.crossed is None or len(self.problems_per_seed) < 2 else self.crossed.seed_weight
+
 
 def compare_scores(ours: Sequence[float], theirs: Sequence[float]) -> PairedScores:
     """Compare a score on the same problems in the same order, at least one. Raises ValueError on unequal lengths."""

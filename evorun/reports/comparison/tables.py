@@ -554,7 +554,7 @@ def _make_pairs_data_table(comparison: ComparedRuns) -> Table:
     columns += ["remark", "seeds"]
     sources = ("problems", "seeds", "seeds_and_problems")
     columns += [f"{end}_over_{source}" for source in sources for end in ("low", "high")]
-    columns += ["comparisons", "smallest_difference", "kind"]
+    columns += ["comparisons", "smallest_difference", "kind", "seed_share"]
     table = make_data_table("pairs", columns, [])
     pairs = comparison.pairs
     kinds = ["over_seeds"] * len(pairs.pooled)
@@ -569,7 +569,7 @@ def _make_pairs_data_table(comparison: ComparedRuns) -> Table:
                 cells += list_ends(interval)
             crossed = compared.crossed
             cells += [pair.comparisons if score is pair.primary else None]
-            cells += [None if crossed is None else crossed.smallest_difference(), kind]
+            cells += [None if crossed is None else crossed.smallest_difference(), kind, compared.seed_share]
             table.rows.append(cells)
     return table
 
