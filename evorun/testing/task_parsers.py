@@ -63,7 +63,7 @@ def _readings(task: Any, problem: Problem, text: str) -> Iterator[tuple[str, Any
     response = task.parse(problem, text)
     yield "parse", response, isinstance(response, Response) and (response.answer is not None or response.error)
     if response.answer is None:
-        yield "error of `read`, expected as `kind: reason`", response.error, _names_kind(response.error)
+        yield "error of `read`, expected as `kind: reason`", response.error, names_kind(response.error)
     else:
         signature = task.signature(problem, response)
         yield "signature", signature, isinstance(signature, str)
@@ -87,7 +87,7 @@ def _readings(task: Any, problem: Problem, text: str) -> Iterator[tuple[str, Any
         yield "parse_errors", diagnosis, diagnosis is None or len(diagnosis.findings) <= MAX_ERRORS
 
 
-def _names_kind(error: str | None) -> bool:
+def names_kind(error: str | None) -> bool:
     """Return whether an error has the form `kind: reason`."""
     kind, _, reason = (error or "").partition(": ")
     return kind.isidentifier() and bool(reason.strip())

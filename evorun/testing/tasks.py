@@ -17,6 +17,7 @@ from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 from evorun.testing.expectations import expect, expect_equal, locate
 from evorun.testing.hidden_answers import check_hidden_answers
+from evorun.testing.odd_numbers import check_odd_numbers
 from evorun.testing.task_cases import SimulatedTools, make_case
 from evorun.testing.task_grading import check_grading
 from evorun.testing.task_parsers import check_parsers
@@ -42,6 +43,7 @@ def check_task(config: TaskConfig, *, problems: int = 3, picked_answers: bool = 
         if (lack := simulator.find_lack_of_skill(loaded.problems)) is not None:
             warnings.warn(lack, stacklevel=2)
     check_parsers(loaded.task, cases[0].problem)
+    asyncio.run(check_odd_numbers(loaded, cases[0].problem))
     for case in cases:
         check_prompts(loaded, case)
     sandbox = config.add_to_sandbox(SandboxConfig())

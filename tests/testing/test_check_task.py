@@ -1,10 +1,13 @@
 """Every task of evorun's own passes the suite, and tasks that break a rule do not."""
 
 import copy
+import math
 import random
 import re
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +23,7 @@ from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, TaskConfig, Tools
 from evorun.tasks.capabilities import Diagnosis, Individual, Verification
 from evorun.tasks.loading import load_rows
+from evorun.tasks.numbers import read_number
 from evorun.testing import check_task
 from text_tasks import DrawnSums, HaikusConfig, JsonSums, OwnSums, Sums, sums
 
@@ -370,6 +374,50 @@ def test_grades_tell_right_from_wrong_and_replies_are_read_without_defects(task:
         load_training=no_training,
     )
     with pytest.raises(AssertionError, match=message):
+        check_task(config)
+
+
+class Converted(Sums):
+    """Reads whatever stands in the place of a number by Python's own conversions."""
+
+    def __init__(self, convert: Callable[[str], Any]) -> None:
+        super().__init__()
+        self.convert = convert
+
+    def read(self, problem: Problem, text: str) -> str:
+        _, found, number = text.rpartition("#### ")
+        if not found:
+            raise ValueError("no_number: expected #### NUMBER")
+        return str(self.convert(number))
+
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        return Grade(correct=response.answer is not None and round(float(Fraction(response.answer))) == int(reference))
+
+
+def infinite(text: str) -> float:
+    return math.inf if text == "1e5000" else float(read_number(text))
+
+
+@pytest.mark.parametrize(
+    ("convert", "message"),
+    [
+        (
+            int,
+            r"^expected `kind: reason` of '#### 3e', got ValueError.*invalid literal for int.* from its `read` \(test_",
+        ),
+        (float, r"^expected `kind: reason` of '#### 3e', got ValueError.*could not convert.* from its `read` \(test_"),
+        (lambda text: int(read_number(text)) if text != "nan" else round(float(text)), "cannot convert float NaN"),
+        (infinite, r"^expected a grade of '#### 1e5000', got .* from its `score` \(test_.*read_number does, which you"),
+        (read_number, ""),
+    ],
+)
+def test_odd_numbers_are_refused_with_a_reason_or_graded(convert: Callable[[str], Any], message: str) -> None:
+    config: Any = SimpleNamespace(
+        add_to_sandbox=lambda settings: settings,
+        load=lambda: load_rows(Converted(convert), sums(8)),
+        load_training=no_training,
+    )
+    with pytest.raises(AssertionError, match=message) if message else nullcontext():
         check_task(config)
 
 
