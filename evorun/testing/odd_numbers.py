@@ -33,7 +33,7 @@ async def check_odd_numbers(loaded: LoadedTask, problem: Problem) -> None:
 
 async def _check(loaded: LoadedTask, problem: Problem, text: str, tools: SimulatedTools) -> None:
     task: Any = loaded.task
-    response, shown = parse(task, problem, text), repr(text[-50:])
+    response, shown = parse(task, problem, text), repr(text[:50])
     if response.answer is None:
         if not names_kind(response.error):
             raise AssertionError(

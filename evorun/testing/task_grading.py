@@ -22,8 +22,11 @@ MAX_WRONG = 10
 """Wrong answers that are graded per problem."""
 
 
-async def check_grading(loaded: LoadedTask, cases: Sequence[Case], sandbox: SandboxConfig) -> None:
-    """Raise AssertionError for a wrong grade, and warn of low ones. sandbox: where the task's programs run."""
+async def check_grading(loaded: LoadedTask, cases: Sequence[Case], sandbox: SandboxConfig, split: str) -> None:
+    """Raise AssertionError for a wrong grade, and warn of low ones.
+
+    sandbox: where the task's programs run. split: what a warning calls the problems.
+    """
     tools = SimulatedTools(loaded.simulator, sandbox)
     try:
         right_grades = dict[str, Grade]()
@@ -68,7 +71,7 @@ async def check_grading(loaded: LoadedTask, cases: Sequence[Case], sandbox: Sand
                     expect(binary, f"score {score.name}: expected 0 or 1 of a rate, found {value}")
             await _check_symbolic_system(loaded.task, case, tools)
         _check_mistakes(loaded, cases)
-        _warn_of_low_grades(right_grades, loaded.task.scores[0])
+        _warn_of_low_grades(right_grades, loaded.task.scores[0], split)
     finally:
         await tools.close()
 
@@ -102,20 +105,28 @@ def _check_mistakes(loaded: LoadedTask, cases: Sequence[Case]) -> None:
     )
 
 
-def _warn_of_low_grades(grades: Mapping[str, Grade], score: Score) -> None:
+def _warn_of_low_grades(grades: Mapping[str, Grade], score: Score, split: str) -> None:
     """Warn of right answers below the best value that their score declares. grades: by problem."""
     best = score.high if score.higher_is_better else score.low
     if best is None or score.is_correctness:
         return
     known = {problem: value for problem, grade in grades.items() if (value := score.value_in(grade)) is not None}
-    low = [f"{problem} {value:.4g}" for problem, value in known.items() if not math.isclose(value, best)]
+    low = [
+        f"{problem} {_format_apart(value, best)}" for problem, value in known.items() if not math.isclose(value, best)
+    ]
     if low:
         warnings.warn(
-            f"{score.name} of right answers: {', '.join(low)}, where `scores` has {best:g} as the best value; correct "
-            "the answers, leave them out where none is known, give `scores` the range that answers can have, or, where "
-            "the best differs between problems, score the share of each problem's best",
+            f"{score.name} of right answers to {split}: {', '.join(low)}, where `scores` has {best:g} as the best "
+            "value; correct the answers, leave them out where none is known, give `scores` the range that answers can "
+            "have, or, where the best differs between problems, score the share of each problem's best",
             stacklevel=2,
         )
+
+
+def _format_apart(value: float, best: float) -> str:
+    """Format a value to four digits, or to as many as tell it from the best one."""
+    shown = (f"{value:.{digits}g}" for digits in range(4, 18))
+    return next(text for text in shown if float(text) != best)
 
 
 async def _check_symbolic_system(task: Any, case: Case, tools: Tools) -> None:

@@ -47,11 +47,10 @@ def check_task(config: TaskConfig, *, problems: int = 3, picked_answers: bool = 
     for case in cases:
         check_prompts(loaded, case)
     sandbox = config.add_to_sandbox(SandboxConfig())
-    asyncio.run(check_grading(loaded, cases, sandbox))
+    asyncio.run(check_grading(loaded, cases, sandbox, "the problems"))
     if training is not None:
-        asyncio.run(
-            check_grading(training, [make_case(training, problem) for problem in training.problems[:problems]], sandbox)
-        )
+        training_cases = [make_case(training, problem) for problem in training.problems[:problems]]
+        asyncio.run(check_grading(training, training_cases, sandbox, "the problems to train on"))
 
 
 def _check_loading(config: TaskConfig) -> LoadedTask:

@@ -112,7 +112,7 @@ class SumsConfig(HaikusConfig):
             HaikusConfig(),
             [
                 "haikus: .* those of model=random 9.167.*above 0.92, and",
-                "form of right answers: e1 6.667, where",
+                "form of right answers to the problems: e1 6.667, where",
             ],
         ),
         (SumsConfig(), []),
@@ -126,6 +126,29 @@ def test_a_task_of_a_third_party_passes_with_warnings_of_partial_scores(
     assert len(found) == len(warned)
     for message, pattern in zip(found, warned, strict=True):
         assert re.search(pattern, message)
+
+
+class NearSums(Sums):
+    """Scores right answers slightly below 1."""
+
+    scores = (Score("closeness", 0, 1),)
+
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        return Grade(scores={"closeness": 0.99996 * (response.answer == reference)})
+
+
+def test_a_warning_of_low_scores_says_how_low_and_to_which_problems(recwarn: pytest.WarningsRecorder) -> None:
+    config: Any = SimpleNamespace(
+        add_to_sandbox=lambda settings: settings,
+        load=lambda: load_rows(NearSums(), sums(8)),
+        load_training=lambda: load_rows(NearSums(), sums(3, 40)),
+    )
+    check_task(config, problems=2)
+    found = [text for one in recwarn if "of right answers" in (text := str(one.message))]
+    assert [text.partition(", where")[0] for text in found] == [
+        "closeness of right answers to the problems: q0 0.99996, q1 0.99996",
+        "closeness of right answers to the problems to train on: q40 0.99996, q41 0.99996",
+    ]
 
 
 # --- tasks that break a rule ---
