@@ -1,5 +1,6 @@
 """`evorun new` refuses what would not work, in one line; tests/test_examples.py runs what it writes."""
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -48,6 +49,18 @@ def test_a_bad_name_is_one_line_and_writes_nothing(tmp_path: Path, arguments: tu
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {expected}")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [("task", "mine"), ("task", "mine", "kind=score"), ("method", "mine")])
+def test_a_package_compares_on_the_three_models_of_the_guide(tmp_path: Path, words: tuple[str, ...]) -> None:
+    assert evorun_here("new", *words, cwd=tmp_path).returncode == 0
+    sweeps = re.findall(r"^    evorun --config-dir .*", (tmp_path / "mine" / "README.md").read_text(), re.MULTILINE)
+    settings = {frozenset(re.findall(r"engine\.\w+=\S+", sweep)) for sweep in sweeps}
+    assert settings == {
+        frozenset(),
+        frozenset({"engine.improvement=0", "engine.misleading=0"}),
+        frozenset({"engine.misleading=0.3"}),
+    }
 
 
 @pytest.mark.parametrize("kind", ["task", "method", "reward"])
