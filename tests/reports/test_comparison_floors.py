@@ -11,7 +11,7 @@ from comparison_fixture import BENCHMARK, edit_manifest, write_method
 from evorun.cli import main
 from evorun.reports.comparison import compare, export_comparison
 from evorun.reports.comparison.comparison import find_shared_facts
-from evorun.reports.comparison.notes import cost_note, describe_missing_baselines, shared_line
+from evorun.reports.comparison.notes import cost_note, describe_missing_baselines, pairs_heading, shared_line
 from evorun.reports.comparison.search_notes import search_note
 from evorun.reports.comparison.tables import make_cost_table, make_data_tables, make_main_table, make_search_table
 from evorun.runs.paths import display
@@ -80,6 +80,19 @@ def test_a_floor_that_is_named_is_the_reference_of_every_model(runs: list[Path],
     pairs = {pair.name: pair.reference for pair in compare(runs, against=runs[0]).pairs.pairs}
     floor = "lyria, random baseline, tsp"
     assert pairs == {"lyria, tsp, smollm2_135m": floor, "lyria, tsp, gemma3_4b": floor, "best_of_n, tsp": floor}
+
+
+def test_a_method_over_seeds_is_tested_against_its_floor(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / f"{seed}{len(more)}", right, seed=seed, method="lyria", **more)
+        for seed in range(2)
+        for right, more in ((GOOD, {}), (POOR, RANDOM))
+    ]
+    comparison = compare(runs, against="lyria, random baseline")
+    (pooled,) = comparison.pairs.pooled
+    assert (pooled.name, pooled.reference) == ("lyria", "lyria, random baseline")
+    # not "with the same model"
+    assert pairs_heading(comparison) == "Against lyria, random baseline, on the same problems"
 
 
 def test_a_method_is_the_reference_though_its_floor_is_there(tmp_path: Path) -> None:

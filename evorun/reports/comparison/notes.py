@@ -468,7 +468,8 @@ def pairs_heading(comparison: ComparedRuns) -> str:
     common = find_shared_parts([run.parts for run in references])
     name = join_parts(common) if "method" in common else "each group's reference"
     model = "base model" if any(is_student(run.manifest) for run in comparison.runs) else "model"
-    return f"Against {name}, on the same problems{f' with the same {model}' if len(references) > 1 else ''}"
+    same_model = len(references) > 1 and not references[0].is_baseline  # whose model nothing else has
+    return f"Against {name}, on the same problems{f' with the same {model}' if same_model else ''}"
 
 
 def pairs_note(comparison: ComparedRuns) -> str:
