@@ -55,6 +55,13 @@ def test_a_floor_stands_at_the_foot_of_its_task_with_its_label(runs: list[Path])
     told = describe_missing_baselines(compare(runs))
     assert told is not None
     assert f"the same command with model=random and hydra.sweep.dir={display(runs[0].parent)} shows" in told
+    # the folder has what the report leaves out
+    told = describe_missing_baselines(compare(runs[1:]))
+    assert told is not None
+    held, _, rest = told.partition(" No ")
+    assert held == f"Random baselines for tsp are in {display(runs[0].parent)}, but not in this report."
+    assert rest.startswith("random baseline for sudoku: the same command")
+    assert describe_missing_baselines(compare(runs[1:3])) == held
 
 
 def test_a_floor_changes_nothing_for_the_other_runs(runs: list[Path]) -> None:

@@ -77,6 +77,14 @@ def test_the_terminal_shows_the_pairs_and_how_they_were_made(two: list[Path]) ->
     assert "favours" not in " ".join(_rows(_printed(two, against=two[1])))
 
 
+@pytest.mark.usefixtures("without_figures")
+def test_seeds_of_one_method_have_nothing_to_be_paired_with(tmp_path: Path) -> None:
+    runs = [write_method(tmp_path / str(seed), GOOD, seed=seed) for seed in range(3)]
+    for shown in (_printed(runs), _page(runs)):
+        assert "not paired" not in shown
+        assert "Against zero_shot" not in shown
+
+
 def test_a_refused_pair_is_one_line(two: list[Path]) -> None:
     other = write_method(two[0].parent / "other", GOOD, method="gepa", task="livecodebench")
     assert "gepa is not paired: another task: livecodebench, not mathbench" in _rows(_printed([*two, other]))

@@ -29,7 +29,7 @@ from evorun.reports.comparison.names import (
 )
 from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.rows import CAVEATS, Row
-from evorun.reports.comparison.runs import Run
+from evorun.reports.comparison.runs import Run, find_tasks_with_baseline
 from evorun.runs.crossed import LEVEL, POWER
 from evorun.runs.paths import display
 from evorun.runs.scores import Score, primary_score
@@ -444,16 +444,24 @@ def run_cost_note(comparison: ComparedRuns) -> str:
 
 
 def describe_missing_baselines(comparison: ComparedRuns) -> str | None:
-    """Say how to make the random baselines that tasks lack; None when each has one."""
+    """Say how to make the random baselines that tasks lack, or which folder has them; None when each has one."""
     lacking = comparison.tasks_without_baseline
     if not lacking:
         return None
-    sweeps = {run.outcome.run_dir.parent for run in comparison.runs if is_sweep(run.outcome.run_dir.parent)}
-    same = f" and hydra.sweep.dir={display(sweeps.pop())}" if len(sweeps) == 1 else ""
-    return (
-        f"No random baseline for {', '.join(lacking)}: the same command with model=random{same} shows what each method "
-        "scores on random answers."
-    )
+    sweeps = {run.outcome.run_dir.parent: None for run in comparison.runs if is_sweep(run.outcome.run_dir.parent)}
+    places = {task: folder for folder in sweeps for task in find_tasks_with_baseline(folder)}
+    lines = [
+        f"Random baselines for {task} are in {display(places[task])}, but not in this report."
+        for task in lacking
+        if task in places
+    ]
+    if none := [task for task in lacking if task not in places]:
+        same = f" and hydra.sweep.dir={display(next(iter(sweeps)))}" if len(sweeps) == 1 else ""
+        lines.append(
+            f"No random baseline for {', '.join(none)}: the same command with model=random{same} shows what each "
+            "method scores on random answers."
+        )
+    return " ".join(lines)
 
 
 def primary_words(comparison: ComparedRuns) -> str:

@@ -3,13 +3,14 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, RunDirectoryError
 from evorun.reports.comparison.names import (
     drop_adapter,
     get_policy,
@@ -22,7 +23,7 @@ from evorun.reports.comparison.names import (
 from evorun.reports.comparison.reported import ReportedFigures, find_reported
 from evorun.reports.facts import name_origins
 from evorun.reports.overview import Outcome, load_curves, load_outcome
-from evorun.runs.directory import PROBLEMS
+from evorun.runs.directory import MANIFEST, PROBLEMS, load_manifest
 from evorun.runs.manifest import Manifest
 from evorun.runs.paths import display
 from evorun.runs.reading import read_records, read_steps_without_texts
@@ -250,6 +251,17 @@ def _load_run(parts: Mapping[str, str], outcome: Outcome) -> Run:
         if is_random_baseline(manifest)
         else find_reported(manifest.config, manifest.method, manifest.task, get_policy(manifest).name),
     )
+
+
+def find_tasks_with_baseline(sweep: Path) -> set[str]:
+    """Return the tasks of a sweep's completed random baselines; jobs with a malformed manifest are left out."""
+    tasks = set()
+    for path in sweep.glob(f"*/{MANIFEST}"):
+        with suppress(RunDirectoryError):
+            manifest = load_manifest(path.parent)
+            if is_random_baseline(manifest) and manifest.status == "completed":
+                tasks.add(manifest.task)
+    return tasks
 
 
 class _Problem(msgspec.Struct):
