@@ -113,6 +113,8 @@ class Outcome:
     """Decisive duels of unequal candidates that the better one won, by problem; empty where they were not counted."""
     choices: Mapping[str, bool]
     """By problem with a right candidate, whether the answer is right; empty where they were not counted."""
+    bred: int | None
+    """Responses that the model wrote in view of earlier ones; None where they were not counted."""
     areas: Mapping[str, float]
     """The posterior AUC by problem; empty where it was not counted."""
 
@@ -263,6 +265,7 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
         unread=unread,
         agreement={} if stored is None else stored.agreement,
         choices={} if stored is None else _find_choices(predictions, stored.covered),
+        bred=None if stored is None else stored.bred,
         areas={} if stored is None else stored.areas,
     )
 

@@ -68,6 +68,8 @@ class Aggregates:
     unparsable: Proportion = field(default_factory=Proportion)
     """Responses without an answer, after their retry."""
     retried: Proportion = field(default_factory=Proportion)
+    bred: int | None = None
+    """Responses that a model wrote in view of earlier ones; null where an earlier version did not count them."""
     by_problem: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Responses, in the order of the records."""
     shared: int = 0
@@ -117,6 +119,7 @@ class AggregateCounter:
         """measure: says how good a candidate is."""
         self._measure = measure
         self._aggregates = Aggregates()
+        self._bred = 0
         self._rated: list[Rated] = []
         self._by_generator: dict[str, list[Rated]] = defaultdict(list)
         self._names: dict[str, str] = {}
@@ -130,6 +133,7 @@ class AggregateCounter:
         aggregates.responses += 1
         aggregates.unparsable.add(candidate.answer is None)
         aggregates.retried.add(candidate.attempts > 1)
+        self._bred += candidate.is_bred
         aggregates.by_problem[candidate.problem] += 1
         if candidate.features is not None and candidate.fitness is not None:
             programs = aggregates.placed.setdefault(candidate.problem, [])
@@ -148,6 +152,7 @@ class AggregateCounter:
     def finish(self, decisive: DecisiveDuels, duels: DuelCounter) -> Aggregates:
         """Return the aggregates of the candidates and of the run's duels."""
         self._aggregates.calibration = calibration(self._rated, self._measure)
+        self._aggregates.bred = self._bred
         self._aggregates.decisive_by_step = decisive.figures()
         self._aggregates.agreement = dict(duels.agreement)
         self._aggregates.covered = duels.pools.covered

@@ -17,6 +17,7 @@ class CountedCandidate(msgspec.Struct):
     id: CandidateId
     generation: int
     kind: Kind = "response"
+    parents: tuple[CandidateId, ...] = ()
     answer: str | None = None
     error: str | None = None
     attempts: int = 1
@@ -28,6 +29,11 @@ class CountedCandidate(msgspec.Struct):
     survivor: bool = False
     correct: bool | None = None
     scores: dict[str, float | None] = {}
+
+    @property
+    def is_bred(self) -> bool:
+        """True for a response that a model wrote in view of earlier ones."""
+        return self.kind == "response" and bool(self.parents) and self.call is not None
 
 
 class CandidateCounter(Protocol):

@@ -65,6 +65,12 @@ def edit_manifest(run_dir: Path, **fields: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
+def write_bred(run_dir: Path, kind: str = "response", call: str | None = "p0|1|generate|0|0") -> None:
+    """Write a candidate that was made from another one: by a model where there is a call."""
+    made = {"problem": "p0", "id": "1.0", "kind": kind, "generation": 1, "parents": ["0.0"], "call": call}
+    (run_dir / "candidates.jsonl").write_text(json.dumps(made) + "\n")
+
+
 def _records(
     index: int, problem: str, right: bool, steps: int, calls: Mapping[str, int], scores: Mapping[str, float]
 ) -> tuple[ProblemRecord, list[StepRecord], PredictionRecord]:

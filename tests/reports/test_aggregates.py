@@ -173,6 +173,10 @@ def test_counts_that_no_run_has_noted_are_not_shown(run: Path) -> None:
 
 
 def test_a_comparison_opens_no_records_with_texts(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = run / "candidates.jsonl"
+    candidates.write_text(candidates.read_text().replace('"parents":', '"call":"p|1|generate|0|0","parents":'))
+    write_results(run, [ACCURACY], {})
+    noted(run)
     runs = [run, ended(tmp_path / "other", seed=1)]
     opened: list[str] = []
     real = files.open_regular
@@ -184,6 +188,7 @@ def test_a_comparison_opens_no_records_with_texts(run: Path, tmp_path: Path, mon
     for module in (reading, checksums):
         monkeypatch.setattr(module, "open_regular", noting)
     found = compare(runs)
+    assert {one.outcome.run_dir.name: one.shows_responses for one in found.runs} == {"run": True, "other": False}
     assert {"metrics.jsonl", "predictions.jsonl", AGGREGATES} <= set(opened)
     assert not {"candidates.jsonl", "comparisons.jsonl", "steps.jsonl"} & set(opened)
     assert not any(one.outcome.changed or one.outcome.missing for one in found.runs)

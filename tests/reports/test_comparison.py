@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from comparison_fixture import BENCHMARK, edit_manifest, write_method
+from comparison_fixture import BENCHMARK, edit_manifest, write_bred, write_method
 from scipy import stats
 
 from evorun.errors import ConfigError, DataError, RunDirectoryError
@@ -319,7 +319,7 @@ def test_replays_of_other_simulated_models_are_not_paired_and_have_their_setting
         edit_manifest(replay, signature=sign(config))  # somebody else's recording is not looked for
         again.append(replay)
     comparison = compare(again)
-    assert any("Here: engine.improvement=0.2 and engine.skill=0.4,0.9." in line for line in comparison.warnings)
+    assert any("Here: engine.skill=0.4,0.9." in line for line in comparison.warnings)
     assert sorted(_names(comparison)) == ["a, engine.skill=0.4", "a, engine.skill=0.9", "b"]
     assert [{pair.name, pair.reference} for pair in comparison.pairs.pairs] == [{"a, engine.skill=0.4", "b"}]
 
@@ -357,12 +357,29 @@ def test_simulated_searches_for_prompts_are_decided_by_what_prompts_do(tmp_path:
     ]
     for run in runs:
         edit_manifest(run, config={**load_manifest(run).config, "engine": engine})
+    write_bred(runs[0], "system_prompt")
+    if other == "duel_evolve":
+        write_bred(runs[1])
     line = compare(runs).warnings[0]
     cause = "hat system prompts do (engine.instruction_gain, engine.principle_gain) decides the order of methods"
     assert f"real one. {first}" in line
     assert cause in line
     assert ("engine.improvement" in line) == (other == "duel_evolve")
     assert "engine.instruction_gain=0.4, engine.principle_gain=0 and engine.skill=0.35." in line
+
+
+def test_parents_decide_nothing_where_no_method_shows_the_model_earlier_responses(tmp_path: Path) -> None:
+    engine = {"improvement": 0.6, "misleading": 0.05, "skill": 0.35}
+    runs = [
+        write_method(tmp_path / method, GOOD, method=method, simulated=True) for method in ("best_of_n", "tournament")
+    ]
+    for run in runs:
+        edit_manifest(run, config={**load_manifest(run).config, "engine": engine})
+    line = "Simulated model: no language model ran; figures say nothing about any real one."
+    write_bred(runs[0], call=None)  # by a program
+    assert compare(runs).warnings[0] == f"{line} Here: engine.skill=0.35."
+    write_bred(runs[0])
+    assert compare(runs).warnings[0].startswith(f"{line} What parents do to a child (engine.improvement, ")
 
 
 def test_warnings_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
@@ -374,6 +391,7 @@ def test_warnings_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
     engines = ({"improvement": 0.6, "misleading": 0.05, "skill": 0.35}, {"name": "server"})
     for run, engine in zip(runs, engines, strict=True):
         edit_manifest(run, config={**load_manifest(run).config, "engine": engine})
+    write_bred(runs[0])
     comparison = compare(runs)
     assert comparison.warnings == [
         "zero_shot: Simulated model: no language model ran; figures say nothing about any real one. "

@@ -383,29 +383,26 @@ def _deduplicate(scores: Iterable[Score]) -> list[Score]:
 
 _PROMPT_ROLES = {"evaluate", "reflect"}
 """The calls of a search for a system prompt."""
-_SHOW_NO_ANSWERS = {"zero_shot", "few_shot", "self_consistency", "best_of_n", "fixed_prompts"}
-"""Methods beside such searches whose model sees no answer of its own."""
 
 
 def _describe_simulated_order(arms: Sequence[Arm]) -> str:
     """Return the settings that decide the order of simulated methods, with the values of the compared runs."""
     runs = [run for arm in arms for run in arm.runs if run.manifest.simulated and not run.is_baseline]
     manifests = [run.manifest for run in runs]
-    searches_prompts = [run.outcome.cost.keys() >= _PROMPT_ROLES for run in runs]
-    only_prompts = any(searches_prompts) and all(
-        searches or run.manifest.method in _SHOW_NO_ANSWERS
-        for searches, run in zip(searches_prompts, runs, strict=True)
-    )
-    causes, keys = ["What parents do to a child (engine.improvement, engine.misleading)"], ["improvement", "misleading"]
-    if only_prompts:
-        causes, keys = [], []
-    if any(searches_prompts):
+    causes, keys = list[str](), list[str]()
+    if any(run.shows_responses for run in runs):
+        causes.append("what parents do to a child (engine.improvement, engine.misleading)")
+        keys += ["improvement", "misleading"]
+    if any(run.outcome.cost.keys() >= _PROMPT_ROLES for run in runs):
         causes.append("what system prompts do (engine.instruction_gain, engine.principle_gain)")
         keys += ["instruction_gain", "principle_gain"]
     keys.append("skill")
     *before, last = [value for key in keys if (value := _name_engine_values(manifests, key))] or [""]
-    here = f" Here: {' and '.join(filter(None, (', '.join(before), last)))}." if last else ""
-    line = f" {text.sentence(' or '.join(causes))} decides the order of methods more than any other setting.{here}"
+    line = ""
+    if causes:
+        line += f" {text.sentence(' or '.join(causes))} decides the order of methods more than any other setting."
+    if last:
+        line += f" Here: {' and '.join(filter(None, (', '.join(before), last)))}."
     voting = [manifest for manifest in manifests if chooses_by_votes(manifest)]
     if mistake := _name_engine_values(voting, "typical_mistake"):
         methods = dict.fromkeys(manifest.method for manifest in voting)

@@ -23,6 +23,7 @@ from evorun.reports.comparison.names import (
 from evorun.reports.comparison.reported import ReportedFigures, find_reported
 from evorun.reports.facts import name_origins
 from evorun.reports.overview import Outcome, load_curves, load_outcome
+from evorun.runs.counting import CountedCandidate
 from evorun.runs.directory import MANIFEST, PROBLEMS, load_manifest
 from evorun.runs.manifest import Manifest
 from evorun.runs.paths import display
@@ -110,6 +111,14 @@ class Run:
         """The folder of the run that this one replays; None for a run of its own."""
         recording = self.outcome.recording
         return None if recording is None else recording.resolve()
+
+    @cached_property
+    def shows_responses(self) -> bool:
+        """True where the model wrote any response in view of earlier ones. Raises DataError."""
+        if (bred := self.outcome.bred) is not None:
+            return bred > 0
+        made = read_records(self.outcome.run_dir / "candidates.jsonl", CountedCandidate)
+        return any(candidate.is_bred for candidate in made)
 
     @property
     def problems(self) -> frozenset[str]:
