@@ -12,7 +12,8 @@ from evorun.cli.usage import EXIT_INTERRUPTED
 from evorun.errors import HistoryError
 from evorun.reports.comparison import compare
 from evorun.reports.comparison.runs import load_runs
-from evorun.runs.history import History, parse_step
+from evorun.runs.call_keys import parse_step
+from evorun.runs.history import History
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.manifest import Origin
 from evorun_process import RECORDS, evorun_here, start

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+import evorun
 from building import NoTools, composed, make_method, make_run_config
 from evorun.cli.grading import grade_file
 from evorun.cli.status_table import status_table
@@ -112,6 +113,10 @@ def test_it_grades_beside_the_budget_and_is_asked_once_for_the_same(tmp_path: Pa
     spent = {"calls": len(gold.asked), "prompt_tokens": 10 * len(gold.asked), "completion_tokens": 5 * len(gold.asked)}
     assert cost["gold"] == {**spent, "seconds": pytest.approx(seconds, abs=1e-3)}
     assert results["counts"]["stopped_by_budget"] == 0
+    # Its calls are among those of the run's frame, without a place in a step.
+    asked = evorun.load(tmp_path).calls().query("role == 'gold'")
+    assert len(asked) == len(gold.asked)
+    assert asked["index"].isna().all()
     # A replay of the recording asks neither of them.
     replayed = tmp_path / "replayed"
     replayed.mkdir()

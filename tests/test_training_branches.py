@@ -15,8 +15,8 @@ from evorun.errors import ConfigError, EngineError, EvorunError, HistoryError
 from evorun.models.base import Reply, Request
 from evorun.reports import html
 from evorun.runner.branches import Weights, plan_weights, refuse_other_student, take_over_weights
+from evorun.runs.call_keys import parse_step
 from evorun.runs.directory import load_manifest
-from evorun.runs.history import parse_step
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.terminal import Terminal
 from evorun.simulation.engine import SimulatedModel

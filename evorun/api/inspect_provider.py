@@ -33,6 +33,8 @@ from evorun.models.lazy import LazyModel
 from evorun.runner.served import read_engine, served_by
 from evorun.runner.typed import typed
 from evorun.runs.budget import BudgetConfig, Meter
+from evorun.runs.call_keys import CallKey
+from evorun.runs.candidates import SHARED
 from evorun.runs.effects import JournaledModel, Traffic
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL, digest_request
@@ -119,7 +121,7 @@ class EvorunAPI(ModelAPI):  # type: ignore[misc]  # inspect_ai is not installed 
         seed = call_seed(self._seed if config.seed is None else config.seed, ROLE, digest, attempt)
         state.require_budget(self._budget)
         reply = await state.model.complete(
-            "|".join(("*", "0", ROLE, digest, str(attempt))), msgspec.structs.replace(request, seed=seed)
+            str(CallKey(SHARED, 0, ROLE, digest, attempt)), msgspec.structs.replace(request, seed=seed)
         )
         state.meter.charge(ROLE, reply)
         return self._write(reply, bool(told))

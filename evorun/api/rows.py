@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from evorun.models.base import Completion, FinishReason
+from evorun.runs.call_keys import parse_call_key
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import JournalReader, decode_result, make_damage_error, open_journal
 from evorun.runs.manifest import Status
@@ -25,8 +26,9 @@ class OfCall(msgspec.Struct, frozen=True):
     step: int
     role: str
     """Call role (`generate`, `judge`, ...)."""
-    index: int
-    """Number of the call among those of its problem, step and role, from 0."""
+    index: int | None
+    """Number of the call among those of its problem, step and role, from 0; null for the gold judge's, which have no
+    place."""
     attempt: int
     """Number of the attempt at a text that parses, from 0."""
 
@@ -163,28 +165,25 @@ def _find_calls(reader: JournalReader) -> Iterator[tuple[int, OfCall, _Tokens, f
     """Yield each model call's number, key, tokens, seconds and answer; other effects are skipped."""
     for number, (key, _) in enumerate(reader.index()):
         usage, seconds = reader.spent(number)
-        parts = key.rsplit("|", 4)
-        if usage is None or len(parts) < 5:
+        if usage is None:
             continue
-        try:
-            call = msgspec.convert(
-                dict(zip(OfCall.__struct_fields__, (key, *parts), strict=True)), OfCall, strict=False
-            )
-        except msgspec.ValidationError as error:
-            raise make_damage_error(reader.path, f"the key {key!r}: {error}") from error
+        call = parse_call_key(key)
+        if call is None:
+            raise make_damage_error(reader.path, f"a model call's key: expected problem|step|role|..., got {key!r}")
+        index = None if isinstance(call.index, str) else call.index
+        of_call = OfCall(key, call.problem, call.step, call.role, index, call.attempt)
         tokens = decode_result(usage.encode(), _Tokens, key, reader.path)
-        yield number, call, tokens, seconds, decode_result(reader.result(number), _Answer, key, reader.path)
+        yield number, of_call, tokens, seconds, decode_result(reader.result(number), _Answer, key, reader.path)
 
 
 def _find_tool_calls(reader: JournalReader) -> Iterator[tuple[str, int]]:
     """Yield the key of each model call whose turn used tools, and the number of tool calls."""
     for number, (key, _) in enumerate(reader.index()):
-        parts = key.rsplit("|", 3)
-        if len(parts) < 4 or not parts[1].endswith(TOOLS):
+        call = parse_call_key(key)
+        if call is None or not call.role.endswith(TOOLS):
             continue
         answers = decode_result(reader.result(number), list[ToolAnswer], key, reader.path)
-        parts[1] = parts[1].removesuffix(TOOLS)
-        yield "|".join(parts), count_tool_calls(answers)
+        yield str(msgspec.structs.replace(call, role=call.role.removesuffix(TOOLS))), count_tool_calls(answers)
 
 
 def read_calls(run_dir: Path) -> Iterator[CallRow]:

@@ -14,6 +14,7 @@ import msgspec
 from evorun.errors import JournalError, RunDirectoryError
 from evorun.models.base import Message
 from evorun.reports.packing import Packed, cut, cut_within, pack_within, rounded
+from evorun.runs.call_keys import parse_call_key
 from evorun.runs.candidates import CandidateId
 from evorun.runs.directory import PROBLEMS
 from evorun.runs.journal_file import JOURNAL
@@ -121,7 +122,8 @@ def _read_transcripts(run_dir: Path, problems: Collection[str]) -> dict[str, lis
     found = {}
     with suppress(JournalError, RunDirectoryError), closing(open_journal(run_dir / JOURNAL)) as reader:
         for number, (key, _) in enumerate(reader.index()):
-            if key.rsplit("|", 4)[0] not in problems or reader.spent(number)[0] is None:
+            call = parse_call_key(key)
+            if call is None or call.problem not in problems or reader.spent(number)[0] is None:
                 continue
             messages = decode_result(reader.effect(number).request, _Asked, key, reader.path).messages
             roles = [message["role"] for message in messages]

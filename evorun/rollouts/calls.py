@@ -9,6 +9,7 @@ import numpy as np
 
 from evorun.models.base import Reply, Request, Sampling
 from evorun.runs.budget import Meter
+from evorun.runs.call_keys import CallKey
 from evorun.runs.roles import GENERATE, GENERATORS
 from evorun.runs.streams import call_seed, stream
 from evorun.tasks.base import Prompt, Task, Tools
@@ -139,7 +140,7 @@ class Calls:
 
     def key(self, step: int, role: str, index: int, attempt: int) -> str:
         """Return the key of a call in the journal."""
-        return "|".join((self.name, str(step), role, str(index), str(attempt)))
+        return str(CallKey(self.name, step, role, index, attempt))
 
     def next_index(self, step: int, role: str) -> int:
         """Return the first index without a call of a step and role, after all that have one (without retries)."""

@@ -17,9 +17,9 @@ from evorun.methods.learning.scheduler import ROLLOUT
 from evorun.methods.learning.sft import HELD_OUT, TRAIN
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import teacher_composition, tuning_composition
+from evorun.runs.call_keys import parse_call_key
 from evorun.runs.candidates import SHARED
 from evorun.runs.directory import TRAINING_EXECUTION_KEYS, identity, iterate_differences
-from evorun.runs.history import parse_step
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import JournalReader, decode_result, open_journal
 from evorun.runs.manifest import Manifest
@@ -158,9 +158,11 @@ def _read_training(run: Path) -> _Recorded:
         conversations = _count_conversations(journal, keys)
     finally:
         journal.close()
-    rollouts = {key.rsplit("|", 1)[0] for key in keys if key.startswith(f"{SHARED}|") and f"|{ROLLOUT}|" in key}
-    steps = [place[1] for key in rollouts if (place := parse_step(f"{key}|0")) is not None]
-    return _Recorded(find_updates(keys), Counter(steps), conversations)
+    calls = (parse_call_key(key) for key in keys if f"|{ROLLOUT}|" in key)
+    rollouts = {  # each once, whatever its attempts
+        (call.step, call.index) for call in calls if call is not None and (call.problem, call.role) == (SHARED, ROLLOUT)
+    }
+    return _Recorded(find_updates(keys), Counter(step for step, _ in rollouts), conversations)
 
 
 def _count_conversations(journal: JournalReader, keys: Sequence[str]) -> int | None:

@@ -9,6 +9,7 @@ import msgspec
 from evorun.errors import ConfigError
 from evorun.models.base import Reply, Request, Sampling
 from evorun.runs.budget import Usage
+from evorun.runs.call_keys import CallKey
 from evorun.runs.candidates import SHARED
 from evorun.runs.journal_file import digest_request
 from evorun.runs.spending import GOLD
@@ -54,7 +55,7 @@ class GraderTools:
 
     async def judge(self, prompt: Prompt, attempt: int = 0) -> str | None:
         digest = digest_request(msgspec.json.encode((prompt.messages, self._max_tokens))).hex()
-        key = "|".join((SHARED, "0", GOLD, digest, str(attempt)))
+        key = str(CallKey(SHARED, 0, GOLD, digest, attempt))
         request = Request(
             messages=prompt.messages,
             # Greedy first; after an unreadable reply, sample: greedy decoding would only repeat it.

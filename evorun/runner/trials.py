@@ -19,8 +19,7 @@ from evorun.runner.experiment import run_experiment
 from evorun.runner.served import SAME_AS_POLICY
 from evorun.runner.settings import check
 from evorun.runs.budget import LIMITS
-from evorun.runs.effects import read_role
-from evorun.runs.history import parse_step
+from evorun.runs.call_keys import parse_step, read_role
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.reading import read_results

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+from evorun.runs.call_keys import parse_call_key
 from evorun.runs.candidates import SHARED
 from evorun.runs.checksums import is_unchanged
 from evorun.runs.counting import CountedCandidate, count_candidates, count_comparisons
@@ -144,10 +145,9 @@ class AggregateCounter:
         rated = Rated(self._names.setdefault(candidate.problem, candidate.problem), candidate.mean or 0.0, value)
         if candidate.mean is not None:
             self._rated.append(rated)
-        # A call's key ends in its role, index and attempt; an id of a problem may have the separator, too.
-        role = candidate.call.split("|")[-3] if candidate.call is not None and candidate.call.count("|") > 3 else ""
-        if role.startswith(GENERATORS):
-            self._by_generator[role].append(rated)
+        call = None if candidate.call is None else parse_call_key(candidate.call)
+        if call is not None and call.role.startswith(GENERATORS):
+            self._by_generator[call.role].append(rated)
 
     def finish(self, decisive: DecisiveDuels, duels: DuelCounter) -> Aggregates:
         """Return the aggregates of the candidates and of the run's duels."""

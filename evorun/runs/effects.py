@@ -13,6 +13,7 @@ from evorun.models.base import CONTROL, LanguageModel, Reply, Request, Trained, 
 from evorun.models.encoding import encode_request
 from evorun.models.lazy import LazyModel
 from evorun.runs.budget import Usage
+from evorun.runs.call_keys import read_role
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import Effect
 from evorun.runs.replay import RecordedRun
@@ -72,11 +73,6 @@ class Traffic:
         spent.prompt_tokens += reply.prompt_tokens
         spent.completion_tokens += reply.completion_tokens
         spent.cached_tokens += reply.cached_tokens or 0
-
-
-def read_role(key: str) -> str:
-    """Return the role of the call under a key (`problem|step|role|index|attempt`, say)."""
-    return key.rsplit("|", 3)[1] if key.count("|") > 2 else key
 
 
 async def remember_counted(

@@ -7,28 +7,22 @@ from pathlib import Path
 
 from evorun.errors import HistoryError
 from evorun.models.encoding import encode_question
+from evorun.runs.call_keys import parse_call_key, parse_step
+from evorun.runs.candidates import SHARED
 from evorun.runs.journal_file import Effect
 from evorun.runs.journal_reader import JournalReader
 from evorun.runs.manifest import Origin
 from evorun.runs.paths import display
 
 
-def parse_step(key: str) -> tuple[str, int] | None:
-    """Return the name (of a problem, or `*`) and the step of a journal key; None for an effect without a step."""
-    parts = key.rsplit("|", 4)
-    if len(parts) != 5 or not (parts[1].isdecimal() and parts[3].isdecimal() and parts[4].isdecimal()):
-        return None
-    return parts[0], int(parts[1])
-
-
 def describe_key(key: str) -> str:
     """Return a journal key in words: `'generate' 1 in step 2 of sample/7`."""
-    place = parse_step(key)
-    if place is None:
+    call = parse_call_key(key)
+    if call is None or isinstance(call.index, str):
         return f"'{key}'"
-    name, _, role, index, attempt = key.rsplit("|", 4)
-    again = f" (attempt {int(attempt) + 1})" if int(attempt) else ""
-    return f"'{role}' {index}{again} in step {place[1]} of {'all problems' if name == '*' else name}"
+    again = f" (attempt {call.attempt + 1})" if call.attempt else ""
+    whom = "all problems" if call.problem == SHARED else call.problem
+    return f"'{call.role}' {call.index}{again} in step {call.step} of {whom}"
 
 
 def iterate_history(journal: JournalReader, at: int | None) -> Iterator[Effect]:

@@ -12,8 +12,8 @@ from evorun.errors import ConfigError, JournalError
 from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.encoding import encode_question, encode_request
+from evorun.runs.call_keys import parse_step
 from evorun.runs.directory import load_manifest
-from evorun.runs.history import parse_step
 from evorun.runs.journal_file import JOURNAL, digest_request
 from evorun.runs.journal_reader import decode_result
 from evorun.runs.program_tests import Results, TestRequests, encode_work

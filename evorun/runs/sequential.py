@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from itertools import accumulate
 
+from evorun.runs.call_keys import parse_call_key
 from evorun.runs.candidates import SHARED
 from evorun.runs.spending import GOLD
 
@@ -25,12 +26,10 @@ class SequentialTokens:
 
     def add(self, key: str, tokens: int) -> None:
         """Take in the completion tokens of the call with this key in the journal; a repeated key counts once."""
-        if key.count("|") < 4:
+        call = parse_call_key(key)
+        if call is None or call.role == GOLD:
             return
-        problem, step, role, _, attempt = key.rsplit("|", 4)
-        if role == GOLD or not (step.isdigit() and attempt.isdigit()):
-            return
-        batch = problem, int(step), role.partition(".")[0], int(attempt)
+        batch = call.problem, call.step, call.role.partition(".")[0], call.attempt
         self._longest[batch] = max(self._longest.get(batch, 0), tokens)
         self._sums.clear()
 

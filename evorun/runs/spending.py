@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from evorun.runs.budget import Usage
+from evorun.runs.call_keys import parse_call_key
 from evorun.runs.journal_reader import decode_result, open_journal
 from evorun.runs.tool_answers import TOOLS, ToolAnswer, count_tool_calls
 
@@ -46,7 +47,8 @@ def read_spending(journal: Path) -> Spending:
     with closing(open_journal(journal)) as reader:
         for number, (key, _) in enumerate(reader.index()):
             token_counts, seconds = reader.spent(number)
-            role = key.rsplit("|", 3)[1] if key.count("|") > 2 else ""
+            call = parse_call_key(key)
+            role = "" if call is None else call.role
             if token_counts is None and role.endswith(TOOLS):
                 answers = decode_result(reader.result(number), list[ToolAnswer], key, journal)
                 by_role[role.removesuffix(TOOLS)].tool_calls += count_tool_calls(answers)

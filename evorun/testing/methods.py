@@ -14,12 +14,13 @@ from evorun.methods.base import REGIMES, Method
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.runner.settings import ProgramSettings, RunConfig, RunSettings, refuse_impossible_pair
 from evorun.runs.budget import BudgetConfig
+from evorun.runs.call_keys import read_role
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.spending import GOLD
 from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import Problem, TaskConfig
 from evorun.testing.expectations import expect, expect_equal, expect_same, locate
-from evorun.testing.runs import COMPLETED, FakeSandbox, Run, carry_out, role_asked
+from evorun.testing.runs import COMPLETED, FakeSandbox, Run, carry_out
 
 # Information regimes in which a method must not see the validation split.
 UNINFORMED = ("problem_only", "public_tests")
@@ -117,13 +118,13 @@ def _check_references(finished: Run) -> None:
 
 def _check_costs(finished: Run) -> None:
     # Count calls from the journal, independently of the code for costs.
-    made = Counter(role_asked(key) for key in finished.calls())
+    made = Counter(read_role(key) for key in finished.calls())
     cost = finished.json("results.json")["cost"]
     paid = {role: spent["calls"] for role, spent in cost.items() if role != "total"}
     expect_equal(paid, dict(made), "calls that are paid for, by role")
     expect_equal(cost["total"]["calls"], len(finished.asked) - made[GOLD], "calls of all roles")
     usages = [
-        json.loads(usage) for key, _, _, usage, _ in finished.effects() if usage is not None and role_asked(key) != GOLD
+        json.loads(usage) for key, _, _, usage, _ in finished.effects() if usage is not None and read_role(key) != GOLD
     ]
     # The tokens in results.json and in predictions.jsonl must each add up to those in the journal.
     for kind in ("prompt_tokens", "completion_tokens"):

@@ -17,6 +17,7 @@ from evorun.runner import experiment, work
 from evorun.runner.experiment import run_experiment
 from evorun.runner.settings import RunConfig
 from evorun.runner.work import Outcome
+from evorun.runs.call_keys import read_role
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.spending import GOLD
 from evorun.runs.terminal import Terminal
@@ -30,11 +31,6 @@ COMPLETED = Outcome("completed")
 RECORDS = ("problems", "predictions", "steps", "comparisons", "candidates", "metrics")
 RECORDS_OF_LEARNING = ("training", "rollouts", "ratings")
 """Records of methods with training steps, or with candidates that serve all problems."""
-
-
-def role_asked(key: str) -> str:
-    """Return the role of a call in the journal, whose key is `problem|step|role|index|...`."""
-    return key.rsplit("|", 4)[2]
 
 
 @dataclass
@@ -119,7 +115,7 @@ class Run(NamedTuple):
 
     def charged_calls(self) -> list[str]:
         """Return the keys of the calls that a budget counts: all but the gold judge's, who grades."""
-        return [key for key in self.calls() if role_asked(key) != GOLD]
+        return [key for key in self.calls() if read_role(key) != GOLD]
 
     def results_without_times(self) -> Any:
         """Return results.json without the seconds, which differ between runs."""

@@ -10,6 +10,8 @@ import msgspec
 
 from evorun.errors import TrainingError
 from evorun.models.transformers.engine import TransformersConfig
+from evorun.runs.call_keys import CallKey
+from evorun.runs.candidates import SHARED
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import Effect, digest_request
 from evorun.runs.manifest import SmallerPasses
@@ -69,7 +71,7 @@ class Reductions:
             reduced=before // 2,
             reason=str(error),
         )
-        key = f"*|{update}|{_NAME}|{len(self._made)}|0"
+        key = str(CallKey(SHARED, update, _NAME, len(self._made), 0))
         await self._journal.put(Effect(key, _DIGEST, _REQUEST, msgspec.json.encode(made), None, 0.0))
         self._made.append(made)
         return made

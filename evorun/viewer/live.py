@@ -8,6 +8,7 @@ import msgspec
 
 from evorun.errors import JournalError, RunDirectoryError
 from evorun.reports.packing import cut_middle
+from evorun.runs.call_keys import parse_call_key
 from evorun.runs.directory import load_manifest
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import JournalReader, open_journal
@@ -132,13 +133,12 @@ def _read_last_texts(journal: JournalReader) -> list[Text]:
 def _read_texts(journal: JournalReader, number: int) -> list[Text]:
     """Return the texts of an effect; none where it is no model call."""
     key, _ = journal.key(number)
-    parts = key.rsplit("|", 3)
+    call = parse_call_key(key)
     try:
         reply = msgspec.json.decode(journal.result(number), type=_Reply)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
-    if len(parts) < 4:
+    if call is None:
         return []
-    problem, _, step = parts[0].rpartition("|")
-    place = f"{problem}, step {step}" if problem else step
-    return [Text(parts[1], place, cut_middle(completion.text, MAX_LENGTH)) for completion in reply.completions]
+    place = f"{call.problem}, step {call.step}"
+    return [Text(call.role, place, cut_middle(completion.text, MAX_LENGTH)) for completion in reply.completions]

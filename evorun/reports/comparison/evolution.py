@@ -27,6 +27,7 @@ from evorun.reports.population import (
 )
 from evorun.reports.tables import Table, make_table
 from evorun.reports.text import words
+from evorun.runs.call_keys import read_role
 from evorun.runs.reading import read_records
 from evorun.runs.recording import open_effects
 from evorun.runs.schema import CandidateRecord
@@ -231,9 +232,7 @@ def measure_seconds_beyond_updates(run: Path) -> float | None:
     """Return how long refinements went on after the concurrent updates had ended; None if no journal tells."""
     try:
         with closing(open_effects(run)) as reader:
-            numbers = [
-                number for number, (key, _) in enumerate(reader.index()) if key.split("|")[-3:-2] == [BEYOND_UPDATE]
-            ]
+            numbers = [number for number, (key, _) in enumerate(reader.index()) if read_role(key) == BEYOND_UPDATE]
             return sum(reader.effect(number).seconds for number in numbers) if numbers else None
     except (JournalError, RunDirectoryError):
         return None
