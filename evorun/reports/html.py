@@ -1,6 +1,7 @@
 """report.html: one run on one page that opens from disk, loads nothing, and escapes hostile texts."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -192,6 +193,7 @@ def _fill_context(outcome: Outcome, run_dir: Path, problems: Sequence[str] | Non
         "flat": [text.name_score(score) for score in _find_flat(curves)],
         "second": outcome.second,
         "right_or_wrong": measure.is_correctness,
+        "strata_note": _describe_strata(outcome),
         "strata_left_out": max(len(curves.series) - 1 - plots.MAX_PANELS, 0),
         "wasted": make_wasted_table(outcome),
         "ratings_table": make_figures_table(outcome.metrics, RATINGS, "rank correlation", page=True),
@@ -213,6 +215,16 @@ def _fill_context(outcome: Outcome, run_dir: Path, problems: Sequence[str] | Non
         "script": markup(script),
         "script_hash": markup(content_hash(script)),
     }
+
+
+def _describe_strata(outcome: Outcome) -> str:
+    """Say what the intervals of the curves by stratum are over, and of how many problems and seeds they are."""
+    sizes = sorted(Counter(prediction.stratum for prediction in outcome.predictions).values())
+    each = ""
+    if outcome.finished and sizes:  # otherwise they are of the problems that have begun
+        span = text.count(sizes[0]) if sizes[0] == sizes[-1] else f"{text.count(sizes[0])} to {text.count(sizes[-1])}"
+        each = f", {span} each"
+    return f"With 95 % intervals over the problems of a stratum{each}; of one seed ({outcome.manifest.seed})"
 
 
 def _describe_search(outcome: Outcome, steps: Sequence[StepRecord]) -> str:

@@ -132,12 +132,12 @@ def export(
 ) -> list[Path]:
     """Write each drawing as NAME.svg, NAME.pdf and NAME.png, each table as NAME.csv, and return their paths.
 
-    Captions of drawings of a given width, which are not in these, are a table of their own. A missing folder is made.
-    Raises ConfigError for an existing file unless it may be overwritten, and
-    RunDirectoryError for one that cannot be written; if possible, before the first is written.
+    Captions of drawings are a table of their own, too, since drawings of a given width have none. A missing folder is
+    made. Raises ConfigError for an existing file unless it may be overwritten, and RunDirectoryError for one that
+    cannot be written; if possible, before the first is written.
     """
     contents: dict[str, bytes] = {}
-    captions = [(drawing.name, drawing.caption) for drawing in drawings if drawing.has_given_width]
+    captions = [(drawing.name, drawing.caption) for drawing in drawings if drawing.caption]
     if captions:
         tables = [*tables, make_data_table("captions", ("figure", "caption"), captions)]
     for drawing in drawings:

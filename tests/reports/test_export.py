@@ -34,7 +34,9 @@ def _drawing() -> drawing.Drawing:
 
 @pytest.mark.usefixtures("drawn_files")
 def test_an_exported_figure_stands_alone_in_the_colours_of_the_light_page(tmp_path: Path) -> None:
-    export(tmp_path / "new" / "folder", [_drawing()], [])
+    export(tmp_path / "new" / "folder", [_drawing().with_caption("of one seed, 0")], [])
+    captions = (tmp_path / "new" / "folder" / "captions.csv").read_text().splitlines()
+    assert captions == ["figure,caption", 'accuracy-step,"Of one seed, 0."']
     svg = (tmp_path / "new" / "folder" / "accuracy-step.svg").read_text()
     root = ElementTree.fromstring(svg)
     assert {"width", "height", "viewBox"} <= set(root.attrib)

@@ -235,6 +235,15 @@ def test_a_manifest_alone_is_enough(tmp_path: Path) -> None:
     assert "no weights" in write_report(run).read_text()
 
 
+@pytest.mark.parametrize(("problems", "each"), [(9, "3"), (10, "3 to 4")])
+def test_curves_by_stratum_say_what_their_intervals_are_over(
+    tmp_path: Path, problems: int, each: str, draw_only: Callable[..., None]
+) -> None:
+    draw_only("nothing")
+    page = _Page(_render(tmp_path, RunSpec(problems=problems)))
+    assert f"With 95 % intervals over the problems of a stratum, {each} each; of one seed (0)" in page.text
+
+
 def test_figures_are_shown_with_interval_and_n(drawn: Path) -> None:
     html = (drawn / "report.html").read_text("utf-8")
     assert "By training step" not in html  # it trains nothing
