@@ -42,14 +42,16 @@ from evorun.tasks.livecodebench import feedback, operators, programs
 from evorun.tasks.livecodebench.reading import read_memory, read_program, read_reasoning
 from evorun.tasks.math_contest.reading import canonical, read_integer, stated
 from evorun.tasks.multiple_choice import read_choice, read_letter
+from evorun.tasks.numbers import read_number
 from evorun.tasks.puzzles.denials import drop_dismissed, drop_supposed
 from evorun.tasks.puzzles.reading import last_block
 from evorun.tasks.reasoning_gym.families import is_accepted
 from evorun.tasks.rubric_items import read_written_items
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import read_rubric
-from evorun.tasks.search_qa.reading import f1, read_answer, read_call
-from evorun.tasks.search_qa.reading import is_in_form as in_form
+from evorun.tasks.search_qa.reading import read_call
+from evorun.tasks.short_answers import f1, read_answer
+from evorun.tasks.short_answers import is_in_form as in_form
 from evorun.tasks.tags import escape_tags
 from evorun.tasks.thinking import outside_thinking, without_thinking
 
@@ -140,6 +142,9 @@ def functions() -> dict[str, Reader]:
         "tasks.search_qa.reading": {
             "call": _or_error(lambda text: read_call(text, 3)),
             "call between tags": _or_error(lambda text: read_call(f"<tool_call>{text}</tool_call>", 3)),
+        },
+        "tasks.numbers": {"number": _or_error(read_number)},
+        "tasks.short_answers": {
             "answer": _or_error(read_answer),
             "in form": in_form,
             "f1": lambda text: f1(text, "the one"),

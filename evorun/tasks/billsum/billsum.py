@@ -21,7 +21,7 @@ from evorun.tasks.benchmark_files import Record
 from evorun.tasks.billsum.rouge import MEASURES, RougeGrader
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.prose.prose import PROMPTS, Prose, ProseConfig
-from evorun.tasks.search_qa.reading import f1
+from evorun.tasks.short_answers import f1
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.split_benchmark import SplitData
 

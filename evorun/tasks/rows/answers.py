@@ -15,7 +15,7 @@ from evorun.tasks.math_contest.math_contest import ContestSimulator, MathContest
 from evorun.tasks.multiple_choice import format_options, letters, read_choice, read_letter
 from evorun.tasks.numbers import read_number
 from evorun.tasks.prose.prose import PROMPTS
-from evorun.tasks.search_qa.reading import read_answer
+from evorun.tasks.short_answers import read_answer
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 

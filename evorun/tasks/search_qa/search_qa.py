@@ -14,22 +14,15 @@ from evorun.simulation.simulator import Filler
 from evorun.tasks.base import Grade, Problem
 from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.json_text import replace_lone_surrogates
-from evorun.tasks.search_qa.reading import (
-    CLOSING,
-    OPENING,
-    exact_match,
-    f1,
-    is_in_form,
-    normalise,
-    read_answer,
-    read_call,
-)
+from evorun.tasks.search_qa.reading import read_call
 from evorun.tasks.search_qa.retrieval.base import Passage, Retriever
+from evorun.tasks.short_answers import exact_match, f1, is_in_form, normalise, read_answer
 from evorun.tasks.simulator import REVIEWS, TextSimulator
 from evorun.tasks.split_benchmark import SPLIT_HELP
 from evorun.tasks.tags import escape_tags
 from evorun.tasks.text_task import TextTask
 from evorun.tasks.thinking import without_thinking
+from evorun.tasks.tool_calls import CLOSING, OPENING
 
 MAX_TITLE_CHARS = 200
 """Most characters of a passage's title in the prompt (ours)."""

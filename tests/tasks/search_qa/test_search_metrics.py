@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.tasks.search_qa.reading import exact_match, f1, normalise
+from evorun.tasks.short_answers import exact_match, f1, normalise
 
 WORDS = (
     "a",

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from evorun.tasks.search_qa.reading import MAX_ANSWER_CHARS, MAX_CALL_CHARS, is_in_form, read_answer, read_call
+from evorun.tasks.search_qa.reading import MAX_CALL_CHARS, read_call
+from evorun.tasks.short_answers import MAX_ANSWER_CHARS, is_in_form, read_answer
 
 
 def call(*queries: object, name: str = "search") -> str:
