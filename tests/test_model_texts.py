@@ -42,6 +42,7 @@ WITHOUT_MODEL_TEXT = {
     "runs.prices": "names of GPUs",
     "runs.slurm": "numbers of jobs",
     "simulation.reviewing": "a simulator's prompts",
+    "reports.comparison.output": "links of a comparison's page, in linear time",
     "reports.drawing": "matplotlib's output",
     "reports.islands": "names of a method's figures",
     "sandbox.config": "names of installed packages",
