@@ -71,8 +71,9 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fill_in(command: str, folder: Path) -> list[str]:
     """Return a printed command's words with the names of what is in a folder."""
     verb = command.split()[0]
-    command = command.replace(f"{SWEEP}/*_seed-[012]", f"{SWEEP}/duels {SWEEP}/zero")  # a shell expands it
+    command = re.sub(r"outputs/\S+/\S*[*?]\S*", f"{SWEEP}/duels {SWEEP}/zero", command)  # a shell expands it
     command = re.sub(r"\[[^\]]*\]", "", command)
+    command = re.sub(r"--against='[^']+'", "--against=duel_evolve", command)  # other sweeps' arms
     command = re.sub(r"\bscore=\w+", "score=accuracy", command)  # other tasks' scores
     command = command.replace("--export=FOLDER", f"--export={tempfile.mkdtemp(dir=folder)}")
     command = command.replace("outputs/sweeps/TIME", "RUN_DIR" if verb in OWN_RUNS else SWEEP)

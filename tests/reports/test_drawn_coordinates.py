@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -162,6 +163,20 @@ def test_figures_of_a_search_are_its_strata_duels_and_posteriors(
     assert len(graded) == 72  # eight groups of nine
     groups = [graded[i : i + 9] for i in range(0, 72, 9)]
     assert has(calibration, [(fmean(mean for mean, _ in own), fmean(right for _, right in own)) for own in groups])
+
+
+def test_a_single_arm_has_its_strata_as_means_over_seeds(tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    draw_only("accuracy-strata")
+    small = RunSpec(problems=6, candidates=12, duels=6)
+    runs = [write_run(tmp_path / f"run{seed}", replace(small, seed=seed, manifest={"seed": seed})) for seed in range(3)]
+    page = write_comparison(compare(runs), tmp_path / "comparison.html").read_text()
+    strata = {panel.title: panel for panel in panels_of(page, "Accuracy by generation in each stratum")}
+    assert len(strata) == 3
+    for name, records in group_of([one for run in runs for one in read(run, "steps")], "stratum").items():
+        series = [(at, fmean(r["correct"] for r in own)) for at, own in sorted(group_of(records, "step").items())]
+        assert has(strata[name], series)
+    beside = write_run(tmp_path / "other", replace(small, manifest={"method": "lyria"}))
+    assert "In each stratum" not in write_comparison(compare([*runs, beside]), tmp_path / "two.html").read_text()
 
 
 @pytest.fixture(name="evolved", scope="module")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from evorun.reports import text
 from evorun.reports.axes import TRAINING_AXES, AxisName
-from evorun.reports.comparison.arms import Point
+from evorun.reports.comparison.arms import Point, mean_curve
 from evorun.reports.comparison.comparison import ComparedRuns, Panel
 from evorun.reports.comparison.evolution import (
     collect_training_lines,
@@ -28,7 +28,8 @@ from evorun.reports.comparison.rows import find_reported_model, make_row
 from evorun.reports.drawing import Drawing, marked_drawings
 from evorun.reports.facts import mark_origins
 from evorun.reports.method_figures import is_own
-from evorun.reports.plots import MAX_PANELS
+from evorun.reports.plots import MAX_PANELS, RunPlots
+from evorun.runs.schema import MetricPoint
 from evorun.runs.scores import Score
 
 _AGAINST: Mapping[AxisName, str] = {
@@ -106,6 +107,8 @@ def _make_figures(comparison: ComparedRuns) -> Figures:
                 note = lines_note([panel], [panel.axes[x]], has_marks=marked)
                 explained = drawing.with_caption(f"{heading}, {caption[:1].lower()}{caption[1:]}", note)
                 curves.setdefault(heading, []).append(CaptionedFigure(caption, "", explained))
+    if (strata := _draw_strata(comparison)) is not None:
+        curves.setdefault("In each stratum", []).append(strata)
     finals = [
         figure
         for panel in panels
@@ -130,6 +133,30 @@ def _make_figures(comparison: ComparedRuns) -> Figures:
         [figure for panel in panels for figure in _draw_training(comparison, panel, styles)],
         [figure for panel in panels for figure in _draw_rubrics(comparison, panel, styles)],
     )
+
+
+def _draw_strata(comparison: ComparedRuns) -> CaptionedFigure | None:
+    """Draw the primary score of a single arm by step in each stratum, as means over its seeds; None beside others."""
+    arms = [arm for arm in comparison.arms if not arm.is_baseline]
+    if len(arms) != 1 or len(runs := arms[0].runs) < 2:
+        return None
+    panel = next(panel for panel in comparison.panels if arms[0] in panel.arms)
+    score = panel.primary
+    if score.name != runs[0].manifest.scores[0].name or all(run.generation == 0 for run in runs):
+        return None  # chosen by --score, or a figure of dots
+    series = {}
+    for stratum in comparison.strata:
+        lines = [
+            [Point(point.step, point.step, point.value, None) for point in points if point.value is not None]
+            for run in runs
+            if (points := run.curves_by_stratum.get(stratum))
+        ]
+        mean = mean_curve([line for line in lines if line], score, panel.axes["step"])
+        series[stratum] = [MetricPoint(point.step, stratum, point.value, point.ci95, 0, 0, 0) for point in mean]
+    drawing = RunPlots(panel.axes, problems=0).strata(score, series)
+    note = "Means over seeds; a run that has ended counts with its last point. With 95 % intervals over the seeds"
+    caption = f"{text.sentence(text.name_score(score))} by {panel.axes['step'].label} and stratum"
+    return None if drawing is None else _caption(caption, _join(note), drawing)
 
 
 def _draw_methods(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Style]) -> list[CaptionedFigure]:

@@ -66,6 +66,8 @@ class Run:
     """The stratum of each problem of the run, ended or not."""
     curves: Mapping[str, Sequence[MetricPoint]]
     """Scores by name, over all strata, in step order."""
+    curves_by_stratum: Mapping[str, Sequence[MetricPoint]]
+    """The score that the task declares first, in step order."""
     training: Mapping[str, Sequence[MetricPoint]]
     """Figures of training steps by name."""
     diagnostics: Mapping[str, Sequence[MetricPoint]]
@@ -251,6 +253,9 @@ def _load_run(parts: Mapping[str, str], outcome: Outcome) -> Run:
         outcome=outcome,
         stratum_by_problem={record.problem: record.stratum for record in problems},
         curves={declared: curves.series.get(declared, []), **curves.scores},
+        curves_by_stratum={
+            stratum: points for name, points in curves.series.items() if (stratum := name.partition("/")[2])
+        },
         training=curves.training,
         diagnostics=curves.diagnostics,
         problems_per_cost=curves.problems,
