@@ -188,14 +188,15 @@ def compare(
     Args:
         runs: what `load` takes or returns; at least two runs.
         against: the reference: a run or its folder, or the name of a method or of a row. By default the best one.
+            "all": every two methods are compared.
         score: the name of the score that ranks the runs and is tested. By default each task's primary one.
         names: other names for tables and figures, by the names of rows or methods. `against` may be one of them.
 
     Raises:
         RunDirectoryError: for a folder without runs.
         DataError: for a run that cannot be read.
-        ConfigError: for fewer than two runs, where `against` is none of them, for names of no row or of two, and
-            where a run lacks the score.
+        ConfigError: for fewer than two runs, where `against` is none of them or no two methods can be compared, for
+            names of no row or of two, and where a run lacks the score.
     """
     loaded = load(runs)
     folders = [loaded.path] if isinstance(loaded, Run) else [run.path for run in loaded]

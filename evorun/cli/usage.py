@@ -120,18 +120,19 @@ USAGES = {
     ),
     "report": Usage(
         "verbs:report",
-        "evorun report RUN_DIR... [--against=RUN_DIR|NAME]",
+        "evorun report RUN_DIR... [--against=RUN_DIR|NAME|all]",
         "print tables, write report.html, compare several runs",
-        "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR|NAME] [--score=NAME] [--name=OLD=NEW ...] "
+        "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR|NAME|all] [--score=NAME] [--name=OLD=NEW ...] "
         "[--output=FILE.html] [--overwrite] [--export=FOLDER] [--width=INCHES] [--json]",
         "Prints the tables of a run or tournament and writes RUN_DIR/report.html. A run's shows the problems named\n"
         "by --problem, whose best candidates are printed too, or a selection. Several runs, or a sweep's folder, also\n"
         "get a page that compares them: --output, by default comparison.html in their common folder. Each method is\n"
-        "compared with that of --against, by default the one that most runs can be paired with, the best of several.\n"
-        "Pairs have the same task, model and seed. --score names the score that ranks them and is tested, by default\n"
-        "the task's primary one. --export also writes figures (SVG, PDF, PNG) and tables (CSV). --width draws these\n"
-        "figures for a paper's column or page of so many inches, without captions, which are in captions.csv. --name\n"
-        "gives a row or method another name in tables and figures, which --against may name.\n"
+        "compared with that of --against, by default the one that most runs can be paired with, the best of several;\n"
+        "--against=all compares every two methods. Pairs have the same task, model and seed. --score names the score\n"
+        "that ranks them and is tested, by default the task's primary one. --export also writes figures (SVG, PDF,\n"
+        "PNG) and tables (CSV). --width draws these figures for a paper's column or page of so many inches, without\n"
+        "captions, which are in captions.csv. --name gives a row or method another name in tables and figures, which\n"
+        "--against may name.\n"
         "--output and --export must lie outside run directories; --overwrite replaces existing files. The default\n"
         "page is also replaced without it, but only where the new one holds all runs of the old one. --json prints\n"
         "the figures as a document.",
@@ -190,7 +191,7 @@ USAGES = {
         "evorun export RUN_DIR... format=FORMAT output=PATH",
         "write runs for other programs, papers and readers",
         "evorun export RUN_DIR... format=archive|csv|hf_eval_results|inspect|latex|model output=PATH [paths=keep] "
-        "[sign=KEY] [dataset=ORG/NAME] [task_id=NAME] [source=URL] [against=RUN_DIR|NAME] [score=NAME] "
+        "[sign=KEY] [dataset=ORG/NAME] [task_id=NAME] [source=URL] [against=RUN_DIR|NAME|all] [score=NAME] "
         "[names=OLD=NEW;...] "
         "[tables=NAME,...] [columns=NAME,...] [overwrite=true], or\n"
         "       evorun export task=NAME [task.KEY=VALUE ...] format=verifiers output=FOLDER/NAME [overwrite=true]",

@@ -12,6 +12,7 @@ import pytest
 from comparison_fixture import BENCHMARK, write_method
 from scipy import stats
 
+from evorun.errors import ConfigError
 from evorun.reports.comparison import ComparedRuns, compare
 from evorun.reports.comparison.notes import (
     intervals_note,
@@ -435,6 +436,35 @@ def test_runs_that_are_paired_with_nothing_do_not_decide_on_the_reference_and_ar
     named = compare(runs, against=runs[-1])
     assert _pairs(named) == {f"grpo, seed {seed}": f"espl, tsp, seed {seed}" for seed in range(2)}
     assert unpaired_lines(named) == [line]
+
+
+def test_every_two_arms_are_compared_on_request_with_holms_adjustment_over_all(tmp_path: Path) -> None:
+    outcomes = {"lyria": OURS, "gepa": THEIRS, "zero_shot": [[False] * 6, [True] + [False] * 5], "rsa": [[True] * 6]}
+    runs = {
+        method: [_write(tmp_path, method, of[seed], seed=seed, task="tsp") for seed in range(len(of))]
+        for method, of in outcomes.items()
+    }
+    elsewhere = [_write(tmp_path, method, FAIR, task="sudoku") for method in ("lyria", "gepa")]
+    everything = [*itertools.chain(*runs.values()), *elsewhere]
+    comparison = compare(everything, against="all")
+    pairs = comparison.pairs.main_pairs
+    (other,) = [pair for pair in pairs if "sudoku" in pair.name]
+    assert {other.name, other.reference} == {"lyria, sudoku", "gepa, sudoku"}
+    named = {(p.name.partition(",")[0], p.reference.partition(",")[0]): p for p in pairs if p is not other}
+    assert len(named) == len(pairs) - 1 == 6
+    assert {frozenset(names) for names in named} == set(map(frozenset, itertools.combinations(outcomes, 2)))
+    for (method, reference), pair in named.items():
+        alone = compare([*runs[method], *runs[reference]], against=reference).pairs.main_pairs
+        assert (pair.compared, pair.p) == (alone[0].compared, alone[0].p)
+    assert [pair.p_holm for pair in pairs] == adjust_by_holm([pair.p or 0 for pair in pairs])
+    assert {pair.comparisons for pair in pairs} == {7}
+    assert len(comparison.pairs.seed_pairs) == 2 * 3  # of those of two arms with both seeds
+    default = compare(everything)
+    assert comparison.pairs.reference.name == default.pairs.reference.name
+    assert {(pair.name, pair.reference) for pair in default.pairs.main_pairs} <= {(p.name, p.reference) for p in pairs}
+    assert pairs_heading(comparison) == "Between every two arms, on the same problems with the same model"
+    with pytest.raises(ConfigError, match=r"^against=all: expected two arms or more on the same problems"):
+        compare([runs["lyria"][0], elsewhere[1]], against="all")
 
 
 def test_runs_graded_by_other_code_of_a_plug_in_are_neither_paired_nor_averaged(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from evorun.errors import ConfigError
 from evorun.reports import text
 from evorun.reports.axes import XAxes, choose_axes
 from evorun.reports.comparison.arms import Arm, group_into_arms
-from evorun.reports.comparison.groups import make_groups
+from evorun.reports.comparison.groups import make_groups, refer_to_every_arm
 from evorun.reports.comparison.judging import describe_judge_sampling
 from evorun.reports.comparison.levels import Factorial, LevelPair, find_factorials, pair_by_level
 from evorun.reports.comparison.names import GRADES, PAPER, join_parts, spell_name
@@ -52,6 +52,9 @@ from evorun.runs.sweeps import describe_unfinished
 
 MAX_BANDS = 7
 """Maximum arms with bands, and with their runs as thin lines: as many as Duel-Evolve's Figure 2 has."""
+
+EVERY_ARM = "all"
+"""Given in place of a reference: every two arms are compared."""
 
 _MAX_NAMED = 4
 """Maximum names in a line on many runs (ours)."""
@@ -144,6 +147,8 @@ class ComparedRuns(_Arms):
     pairs: Pairs
     reference_given: bool
     """True when the reference was named, not chosen by its figures."""
+    every_two: bool
+    """True when every two arms are compared, not each with one reference."""
     warnings: Sequence[str]
     remarks: Sequence[str]
     study: StudyReport | None = None
@@ -263,17 +268,19 @@ def compare(
 
     The reference is the run `against` (its folder, the name of a row, or that of a method or a paper's arm with one row
     per task), in other groups the same method with the same settings; by default the control of the study that the runs
-    record, or else it is chosen (see `make_groups`). score: the name of the score that ranks and is tested; by default
+    record, or else it is chosen (see `make_groups`). With `EVERY_ARM`, unless it is such a name, every two arms are
+    compared that could be a reference and its run. score: the name of the score that ranks and is tested; by default
     each task's primary one. names: other names of rows or methods, by those that they have without; `against` may be
     one of them.
 
-    Raises RunDirectoryError or DataError for a run that cannot be read, ConfigError when `against` is none of them, a
-    name is no row's or would be that of two, or a run lacks the score.
+    Raises RunDirectoryError or DataError for a run that cannot be read, ConfigError when `against` is none of them, or
+    every two arms and no two can be compared, a name is no row's or would be that of two, or a run lacks the score.
     """
     loaded = load_runs(run_dirs, score)
     arms = _rename(group_into_arms(loaded), names or {})
     runs = [run for arm in arms for run in arm.runs]
-    reference = find_control(runs) if against is None else _find_reference(arms, against)
+    every_two = against == EVERY_ARM and not _find_named(arms, EVERY_ARM)
+    reference = find_control(runs) if against is None or every_two else _find_reference(arms, against)
     # a run's configuration may be hand-made or an older evorun's: it loses its reported figures, not the comparison
     unread = [
         f"{run.name}: reported figures are omitted, since their configuration is malformed: {reason}"
@@ -283,13 +290,23 @@ def compare(
     incomparable = dict.fromkeys(
         row.incomparable_reason for arm in arms if (row := make_row(arm)).has_reported and row.incomparable_reason
     )
-    pairs = pair_all(make_groups(runs, reference), arms)
+    groups = make_groups(runs, reference)
+    of_reference = pairs = pair_all(groups, arms)
+    if every_two:
+        # what needs one reference, as levels do, keeps the chosen one
+        pairs = replace(pair_all(refer_to_every_arm(groups), arms), references=of_reference.references)
+        if not pairs.pairs:
+            raise ConfigError(
+                f"against={EVERY_ARM}: expected two arms or more on the same problems with the same model, got none; "
+                "random baselines aside, no two of these can be compared"
+            )
     outcomes = [run.outcome for run in runs]
     reported = {name for run in runs if run.reported for name in run.reported.metrics}
     return ComparedRuns(
         arms=arms,
         pairs=pairs,
         reference_given=reference is not None,
+        every_two=every_two,
         warnings=[
             *describe_unfinished([run.outcome.run_dir for run in loaded]),
             *_describe_changed_code(arms),
@@ -303,7 +320,7 @@ def compare(
             *([ELO_LINE] if any(has_reported_elo(run.manifest.config) for run in runs) else []),
             *describe_reported_means([(run.manifest, run.outcome.metrics) for run in runs]),
         ],
-        study=report_study(arms, pairs.main_pairs),
+        study=report_study(arms, of_reference.main_pairs),
     )
 
 

@@ -6,7 +6,7 @@ model. Within it each seed has a reference of its own where the reference method
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 
@@ -100,6 +100,26 @@ def make_groups(runs: Sequence[Run], against: Run | None) -> Groups:
     return Groups([Group(*item) for item in zip(groups, found, strict=True)], mains[0], replays)
 
 
+def refer_to_every_arm(groups: Groups) -> Groups:
+    """Return each group once for each of its arms, as the reference of the arms after it: every two arms meet once.
+
+    The arms of the group's references come first, the others in the order of its runs.
+    """
+    found = []
+    for group in groups.groups:
+        arms: dict[bytes, list[Run]] = {reference.arm_key: [] for reference in group.references.values()}
+        for run in group.runs:
+            arms.setdefault(run.arm_key, []).append(run)
+        chosen: dict[bytes, dict[int, Run]] = defaultdict(dict)
+        for seed, reference in group.references.items():
+            chosen[reference.arm_key][seed] = reference
+        members = list(arms.items())
+        for at, (key, own) in enumerate(members):
+            after = [run for _, arm in members[at:] for run in arm]
+            found.append(Group(after, chosen.get(key) or _choose_by_seed(own)))
+    return replace(groups, groups=found)
+
+
 def _is_repeated(run: Run, runs: Sequence[Run]) -> bool:
     """Tell whether a run replays another one with the same settings and the same grader."""
     return run.recording is not None and any(
@@ -179,8 +199,14 @@ def _find_references(group: Sequence[Run], main: Run, groups: Sequence[Sequence[
             for two in pairwise(run for run in own if run.manifest.task == task)
         )
         found = [run for run in group if (run.manifest.method, run.is_baseline) == method] if one_way else []
-    references: dict[int, Run] = {}
-    # an unfinished run is ranked by the problems that happened to end early
-    for run in sorted([run for run in found if run.outcome.finished] or found, key=lambda run: run.rank, reverse=True):
-        references.setdefault(run.manifest.seed, run)
+    references = _choose_by_seed(found)
     return {**references, main.manifest.seed: main} if any(run is main for run in group) else references
+
+
+def _choose_by_seed(runs: Sequence[Run]) -> dict[int, Run]:
+    """Return the best run of each seed, of finished ones if there are any."""
+    best: dict[int, Run] = {}
+    # an unfinished run is ranked by the problems that happened to end early
+    for run in sorted([run for run in runs if run.outcome.finished] or runs, key=lambda run: run.rank, reverse=True):
+        best.setdefault(run.manifest.seed, run)
+    return best

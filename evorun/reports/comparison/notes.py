@@ -472,6 +472,8 @@ def primary_words(comparison: ComparedRuns) -> str:
 
 def pairs_heading(comparison: ComparedRuns) -> str:
     """Say what the pairs are compared with."""
+    if comparison.every_two:
+        return "Between every two arms, on the same problems with the same model"
     references = comparison.pairs.references or [comparison.pairs.reference]
     common = find_shared_parts([run.parts for run in references])
     name = join_parts(common) if "method" in common else "each group's reference"
@@ -495,7 +497,12 @@ def pairs_notes(comparison: ComparedRuns) -> list[str]:
         "each problem has the same outcome" if len(rates) == len(pairs) else "all problems differ by the same amount"
     )
     sentences = []
-    if not comparison.reference_given:
+    if comparison.every_two:
+        sentences.append(
+            "The reference of a row is the arm that would be the only one by default, or else that of the two which "
+            "stands further up in the table of arms. --against=RUN compares with one alone."
+        )
+    elif not comparison.reference_given:
         sentences.append(f"The reference is {_describe_choice(comparison)}; --against=RUN names another.")
     of_seeds = len(comparison.pairs.seed_pairs)
     sizes = f": {len(pairs) - of_seeds} main and {of_seeds} seed by seed" if 0 < of_seeds < len(pairs) else ""
@@ -523,7 +530,7 @@ def pairs_notes(comparison: ComparedRuns) -> list[str]:
             "With several seeds, each run is paired with the reference of its seed, or with none. The bootstrap "
             "resamples whole problems with all their seeds."
         )
-    if len({run.arm_key for run in comparison.pairs.references}) > 1:
+    if len({run.arm_key for run in comparison.pairs.references}) > 1 and not comparison.every_two:
         sentences.append(
             "Each run is compared with the reference of its group: the runs that share task, problems, model and seed."
         )

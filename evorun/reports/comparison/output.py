@@ -97,7 +97,13 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
         console.print(describe_overhead(comparison))
     _print_single_runs(comparison, console)
     if explained:
-        console.print(f"\nOn the differences {notes.pairs_heading(comparison).replace('Against', 'from', 1)}:")
+        heading = notes.pairs_heading(comparison)
+        about = (
+            "between" + heading.removeprefix("Between")
+            if comparison.every_two
+            else heading.replace("Against", "from", 1)
+        )
+        console.print(f"\nOn the differences {about}:")
     for line in explained:
         console.print(f"- {line}")
     console.print(f"Comparison: {display(page)} (each run's own page is report.html in its folder)", soft_wrap=True)

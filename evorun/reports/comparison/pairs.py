@@ -118,20 +118,24 @@ class Pairs:
     """By reference."""
     unpaired: Sequence[Unpaired]
 
-    pooled_run_names: frozenset[str]
-    """Names of the runs in a pool."""
+    pooled_names: frozenset[tuple[str, str]]
+    """Names of each run in a pool and of its reference."""
     main_matches: Sequence[Sequence[Match]]
     """The runs of each of the main pairs, each with its reference."""
 
     @property
     def main_pairs(self) -> list[Pair]:
         """The comparisons over seeds, and those of runs that have none."""
-        return [*self.pooled, *(pair for pair in self.pairs if pair.name not in self.pooled_run_names)]
+        return [*self.pooled, *(pair for pair in self.pairs if not self.is_of_pool(pair))]
 
     @property
     def seed_pairs(self) -> list[Pair]:
         """The comparisons of single runs that are in a pool."""
-        return [pair for pair in self.pairs if pair.name in self.pooled_run_names]
+        return [pair for pair in self.pairs if self.is_of_pool(pair)]
+
+    def is_of_pool(self, pair: Pair) -> bool:
+        """Tell whether a pair of single runs is in a comparison over seeds."""
+        return (pair.name, pair.reference) in self.pooled_names
 
     @property
     def all_pairs(self) -> list[Pair]:
@@ -149,42 +153,55 @@ def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
             if reference is not None and run.values(run.primary).keys() & reference.values(run.primary).keys():
                 by_reference[reference.name].append(Match(run, reference))
     matches = [match for group in by_reference.values() for match in group]
-    pools = []
+    pools: list[list[Match]] = []
     for arm in arms:
         names = {run.name for run in arm.runs}
         # each run within its seed, and all against one set-up: a pool over several references has no reference
-        pool = [m for m in matches if m.run.name in names and m.run.manifest.seed == m.reference.manifest.seed]
-        pool = [match for match in pool if same_settings(match.reference, pool[0].reference)]
-        if len(pool) > 1:
-            pools.append(pool)
+        by_arm: dict[bytes, list[Match]] = defaultdict(list)
+        for match in matches:
+            if match.run.name in names and match.run.manifest.seed == match.reference.manifest.seed:
+                by_arm[match.reference.arm_key].append(match)
+        pools += [pool for pool in by_arm.values() if len(pool) > 1]
+    pools.sort(key=lambda pool: list(by_reference).index(pool[0].reference.name))
     found = [*map(_make_pooled_pair, pools), *map(_make_pair, matches)]
     # with what an arm of several seeds leaves out: a second run of a seed, and an unfinished one
-    pooled_arms = {match.run.arm_key for pool in pools for match in pool}
-    pooled_run_names = frozenset(match.run.name for match in matches if match.run.arm_key in pooled_arms)
+    pooled_arms = {(match.run.arm_key, match.reference.arm_key) for pool in pools for match in pool}
+    pooled_names = frozenset(
+        (match.run.name, match.reference.name)
+        for match in matches
+        if (match.run.arm_key, match.reference.arm_key) in pooled_arms
+    )
     # Two families, as two tables: were the single seeds of a pool in its own, each further seed would raise its p.
     for of_seeds in (False, True):
         family = [
             index
             for index, pair in enumerate(found)
-            if (index >= len(pools) and pair.name in pooled_run_names) == of_seeds
+            if (index >= len(pools) and (pair.name, pair.reference) in pooled_names) == of_seeds
         ]
         for index, adjusted in zip(family, adjust([found[index] for index in family]), strict=True):
             found[index] = adjusted
     involved = {run.name for match in matches for run in (match.run, match.reference)}
     if not matches:  # the others are told apart from the reference, which has nothing to say of itself
         involved = {run.name for group in groups.groups for run in group.runs if run.arm_key == groups.main.arm_key}
+    # with every arm as a reference, a run is in several groups; the first is that of the chosen reference
+    home: dict[str, tuple[Run, Group]] = {}
+    for group in groups.groups:
+        for run in group.runs:
+            home.setdefault(run.name, (run, group))
     return Pairs(
         reference=groups.main,
         references=[group[0].reference for group in by_reference.values()],
         pooled=found[: len(pools)],
         pairs=found[len(pools) :],
-        pooled_run_names=pooled_run_names,
-        main_matches=[*pools, *([match] for match in matches if match.run.name not in pooled_run_names)],
+        pooled_names=pooled_names,
+        main_matches=[
+            *pools,
+            *([match] for match in matches if (match.run.name, match.reference.name) not in pooled_names),
+        ],
         unpaired=[
             *(
                 Unpaired(run, _explain_unpaired(run, group, groups))
-                for group in groups.groups
-                for run in group.runs
+                for run, group in home.values()
                 if run.name not in involved
             ),
             *(Unpaired(run, "a replay of a run that is compared, too") for run in groups.replays),

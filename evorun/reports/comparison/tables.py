@@ -558,7 +558,7 @@ def _make_pairs_data_table(comparison: ComparedRuns) -> Table:
     table = make_data_table("pairs", columns, [])
     pairs = comparison.pairs
     kinds = ["over_seeds"] * len(pairs.pooled)
-    kinds += ["seed" if pair.name in pairs.pooled_run_names else "run" for pair in pairs.pairs]
+    kinds += ["seed" if pairs.is_of_pool(pair) else "run" for pair in pairs.pairs]
     for pair, kind in zip(pairs.all_pairs, kinds, strict=True):
         for score, compared in ((pair.primary, pair.compared), *pair.others.items()):
             cells: list[Cell] = [pair.name, pair.reference, score.name, compared.n, compared.difference]
