@@ -20,7 +20,7 @@ from evorun.ratings import bradley_terry
 from evorun.runs.archive import Archive
 from evorun.runs.candidates import REFUSED, Candidate, Comparison, Outcome, Verdict
 from evorun.tasks.base import Prompt
-from evorun.tasks.capabilities import Judgment
+from evorun.tasks.capabilities import Attempt, AttemptOutcome, Explanation, Judgment, Letter
 
 Pair = tuple[int, int]
 """Indices of two candidates of an arena."""
@@ -182,6 +182,19 @@ async def judge_pairs(
             )
         )
     return comparisons
+
+
+def make_attempt(challenger: Candidate, duel: Comparison) -> Attempt:
+    """Return a challenger of the best so far, for the refinement prompt, with the outcome of its duel and the reason.
+
+    The reason is the judge's in the first order of presentation.
+    """
+    outcome: AttemptOutcome = "undecided"
+    if duel.outcome is not None:
+        winner = duel.first if duel.outcome == "first" else duel.second
+        outcome = "won" if winner == challenger.id else "lost"
+    letter: Letter = "A" if duel.first == challenger.id else "B"
+    return Attempt(response=challenger, outcome=outcome, judged=Explanation(reason=duel.reasons[0], letter=letter))
 
 
 OUTCOMES: Mapping[tuple[Verdict, ...], Outcome] = {

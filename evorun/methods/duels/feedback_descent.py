@@ -11,21 +11,13 @@ from msgspec.structs import replace
 from evorun.fields import NonNegativeInt, PositiveInt
 from evorun.methods.base import JudgeSettings, PerProblem
 from evorun.methods.context import Context
-from evorun.methods.duels.duels import judge_pairs
+from evorun.methods.duels.duels import judge_pairs, make_attempt
 from evorun.methods.search.proposals import Proposal, ResponseSettings, add_feedback, propose
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Comparison, Step
-from evorun.tasks.capabilities import (
-    Attempt,
-    AttemptOutcome,
-    Explanation,
-    Letter,
-    SupportsGeneration,
-    SupportsJudging,
-    SupportsRefinement,
-)
+from evorun.tasks.capabilities import Attempt, SupportsGeneration, SupportsJudging, SupportsRefinement
 
 
 @dataclass(kw_only=True)
@@ -87,7 +79,7 @@ class FeedbackDescent(PerProblem):
                     continue
                 duels = await self._duel(ctx, incumbent, challenger, step)
                 for duel in duels:
-                    attempts.append(_make_attempt(challenger, duel))
+                    attempts.append(make_attempt(challenger, duel))
                     if attempts[-1].outcome == "won":
                         incumbent = challenger
             # A step without any call does not count; step 0 is always reported, even if empty.
@@ -112,13 +104,3 @@ class FeedbackDescent(PerProblem):
         if ctx.rng("order", step).random() < 0.5:
             pair.reverse()
         return await judge_pairs(ctx, pair, [(0, 1)], orders=1, step=step, sampling=self.judge_sampling)
-
-
-def _make_attempt(challenger: Candidate, duel: Comparison) -> Attempt:
-    """Return a proposal with the outcome of its duel and the judge's explanation, which calls it A or B."""
-    outcome: AttemptOutcome = "undecided"
-    if duel.outcome is not None:
-        winner = duel.first if duel.outcome == "first" else duel.second
-        outcome = "won" if winner == challenger.id else "lost"
-    letter: Letter = "A" if duel.first == challenger.id else "B"
-    return Attempt(response=challenger, outcome=outcome, judged=Explanation(reason=duel.reasons[0], letter=letter))
