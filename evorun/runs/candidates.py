@@ -111,7 +111,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...]
     """The judge's verdicts: with `first` shown as A, then, when it was asked twice, with `first` shown as B."""
     outcome: Outcome | None
-    """The winner, or None when the duel was not decisive."""
+    """The winner; None when the duel was not decisive: a tie, an invalid verdict, or two orders that disagree."""
     reasons: tuple[str, ...]
     """The judge's explanations, one per verdict."""
     votes: tuple[tuple[Verdict, ...], ...] | UnsetType = UNSET

@@ -45,30 +45,30 @@ def measure(distances: Distances, optimum: float, route: Route | None) -> Grade:
     if route is None:
         return _grade(False, 0.0, _SATURATION, cities, 0.0, _SATURATION)
     omitted = len(missing(cities, route))
-    multiplier = min(_SATURATION, _excess(distances, optimum, route) / optimum)
+    relative = min(_SATURATION, _excess(distances, optimum, route) / optimum)
+    multiplier = max(0.0, relative)
     correct = not omitted and not multiplier and len(route) == cities + 1
     # The detour that costs nothing; see the decisions above.
     omitted_or_detour = omitted if omitted or multiplier or correct else 1
     score = 100 * min(1 - multiplier / _SATURATION, 1 - omitted_or_detour / cities)
-    multiplier_paper = min(_SATURATION, (length(distances, route) - optimum) / optimum)
-    score_paper = 100 * min(1 - multiplier_paper / _SATURATION, 1 - omitted / cities)
-    return _grade(correct, score, multiplier, omitted, score_paper, multiplier_paper)
+    score_paper = 100 * min(1 - relative / _SATURATION, 1 - omitted / cities)
+    return _grade(correct, score, multiplier, omitted, score_paper, relative)
 
 
 def findings(distances: Distances, optimum: float, route: Route) -> tuple[Any, ...]:
     """Return the missing cities and, last, the excess distance to two decimals; without either, repeated cities."""
     omitted = [[MISSING, city] for city in missing(len(distances), route)]
     excess = _excess(distances, optimum, route)
-    if excess:
+    if excess > 0:
         return (*omitted, [EXCESS, round(excess, DECIMALS)])
     return tuple(omitted or [[REPEATED, city] for city in repeated(route)])
 
 
 def _excess(distances: Distances, optimum: float, route: Route) -> float:
-    """Return the excess of a route's length over the optimum; 0 within the tolerance, or for a shorter route."""
+    """Return the excess of a route's length over the optimum; 0 within the tolerance, negative for a shorter route."""
     excess = length(distances, route) - optimum
     # Floating-point sums of the same edges differ with their order.
-    return excess if excess > _TOLERANCE * optimum else 0.0
+    return excess if abs(excess) > _TOLERANCE * optimum else 0.0
 
 
 def _grade(

@@ -137,7 +137,12 @@ def test_lengths_that_differ_by_rounding_alone_are_equal(off: float, correct: bo
     distances = [[0.0, 1.0, 2.0], [1.0, 0.0, 3.0 * (1 + 2 * off)], [2.0, 3.0 * (1 + 2 * off), 0.0]]
     found = metrics.measure(distances, 6.0, [0, 1, 2, 0])
     assert found.correct == correct
-    assert (found.scores["penalised_score"] == 100) == correct
+    for score, best in (
+        ("penalised_score", 100),
+        ("penalised_score_paper", 100),
+        ("excess_distance_multiplier_paper", 0),
+    ):
+        assert (found.scores[score] == best) == correct
     assert bool(metrics.findings(distances, 6.0, [0, 1, 2, 0])) != correct
 
 
