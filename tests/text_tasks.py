@@ -1,6 +1,7 @@
 """Small tasks as a third party would write them: with right answers, with replies in JSON, and with scores alone."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,24 @@ class DrawnSums(OwnSums):
 
     def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
         return str(rng.choice(self.own(problem)))
+
+
+class Shares(Sums):
+    """Scores the share of the right sum, and forgets that a larger one is wrong."""
+
+    scores = (Score("share", 0, 1),)
+
+    def read(self, problem: Problem, text: str) -> str:
+        answer = super().read(problem, text)
+        if len(answer) > 9:
+            raise ValueError(f"too_long: expected a small number, got {answer:.20}")
+        return answer
+
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        return Grade(scores={"share": int(response.answer or 0) / int(reference)})
+
+    def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
+        return [*(str(number) for number in range(int(gold))), str(2 * int(gold))]
 
 
 class JsonSums(Sums):

@@ -20,6 +20,7 @@ from evorun.runner.typed import read_name, typed
 from evorun.runs.directory import MANIFEST, load_manifest
 from evorun.runs.manifest import ModelInRun
 from evorun.simulation.engine import SimulatedConfig
+from evorun.simulation.skill import STUDY_SPREAD
 from evorun.tasks.base import GradingTools, LoadedTask, TaskConfig
 from evorun.tasks.capabilities import (
     SupportsAggregation,
@@ -35,9 +36,6 @@ T = TypeVar("T")
 
 _SHOW_RESPONSES = (SupportsAggregation, SupportsEvolution, SupportsModelOperators, SupportsRefinement)
 """Methods that need one of these show earlier responses in their prompts."""
-
-_STUDY_SPREAD = 0.5
-"""Spread of the studies: on hard problems a search then still errs, whatever skill and improvement add up to (ours)."""
 
 AUTOMATIC = "auto"
 """`engine=auto`: evorun chooses the engine."""
@@ -327,10 +325,10 @@ def _(engine: SimulatedConfig, model: ModelConfig, method: Method, loaded: Loade
     together = round(engine.skill + engine.improvement, 9)
     if not evolves or loaded.task.graded_by_opinion or together < 1 or not engine.improvement or engine.skill == 1:
         return None
-    if engine.spread >= _STUDY_SPREAD:
+    if engine.spread >= STUDY_SPREAD:
         return None
     return (
         f"engine.skill={engine.skill:g} and engine.improvement={engine.improvement:g} add up to {together:g}, so that "
         "answers in view of right ones alone have no errors. For a comparison, set engine.improvement below "
-        f"{1 - engine.skill:.2g}, or engine.spread={_STUDY_SPREAD:g}, at which hard problems have few right ones"
+        f"{1 - engine.skill:.2g}, or engine.spread={STUDY_SPREAD:g}, at which hard problems have few right ones"
     )

@@ -139,6 +139,9 @@ class Skill(World):
         return int(self.mean_tokens * (0.5 + luck))
 
 
+STUDY_SPREAD = 0.5
+"""Spread of the studies: on hard problems a search then still errs, whatever skill and improvement add up to (ours)."""
+
 DEFAULT_SKILL = Skill()
 
 

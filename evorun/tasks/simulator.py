@@ -24,7 +24,7 @@ from evorun.runs.streams import stream
 from evorun.simulation.reflection import reflect
 from evorun.simulation.reviewing import EVALUATIONS, META_ROLES, refine_rubric, score_response, simulate_evaluation
 from evorun.simulation.simulator import SKILLS, Filler
-from evorun.simulation.skill import DEFAULT_SKILL, Skill
+from evorun.simulation.skill import DEFAULT_SKILL, STUDY_SPREAD, Skill
 from evorun.simulation.writing import Weights
 from evorun.tasks.base import Problem, Row
 from evorun.tasks.capabilities import HasTools
@@ -193,7 +193,7 @@ class TextSimulator:
         told += f"Set engine.skill, a share of the right answers' score, above {needed:.2f}"
         if not is_worse:
             told += ", or give the task's wrong_answers worse ones"
-        if needed + self._skill.improvement >= 1:
+        if needed + self._skill.improvement >= 1 and self._skill.spread < STUDY_SPREAD:
             told += f", and engine.improvement below {1 - needed:.2f}, so that evolved answers still have errors"
         return told
 

@@ -18,8 +18,8 @@ from evorun.testing.task_cases import MAX_ERRORS, Case, SimulatedTools, make_ind
 
 CHILDREN = 5
 """Children that each operator makes of each parent."""
-MAX_WRONG = 10
-"""Wrong answers that are graded per problem."""
+MAX_WRONG = 20
+"""Wrong answers that are graded per problem; of more, as many from the first to the last."""
 
 
 async def check_grading(loaded: LoadedTask, cases: Sequence[Case], sandbox: SandboxConfig, split: str) -> None:
@@ -77,10 +77,15 @@ async def check_grading(loaded: LoadedTask, cases: Sequence[Case], sandbox: Sand
 
 
 async def _check_wrong_answers(loaded: LoadedTask, problem: Problem, tools: GradingTools) -> None:
-    """Check that no wrong answer of the task is right by the run's grader, which may know more than the task."""
+    """Check that no wrong answer of the task is right by the run's grader, which may know more than the task.
+
+    Raises PluginError for a score beyond its range.
+    """
     task: Any = loaded.task
     gold = loaded.answers.get(problem.id) if isinstance(task, TextTask) else None
-    for answer in () if gold is None else task.wrong_answers(problem, gold)[:MAX_WRONG]:
+    answers = [] if gold is None else task.wrong_answers(problem, gold)
+    chosen = np.linspace(0, len(answers) - 1, min(len(answers), MAX_WRONG)).round().astype(int)
+    for answer in (answers[place] for place in chosen):
         response = parse(task, problem, task.write(problem, answer))
         expect(
             response.answer is not None,

@@ -353,6 +353,9 @@ def test_the_level_of_random_answers_that_a_line_tells_is_the_same_at_each_skill
         levels.add(found[1])
     (level,) = levels
     assert float(level) == pytest.approx(0.65, abs=0.1)
+    # where problems differ enough, hard ones keep their errors at any improvement
+    spread = simulator.with_skill(Skill(skill=0.1, improvement=0.6, spread=0.5))
+    assert re.search(r"above 0\.\d\d$", spread.find_lack_of_skill([row[0] for row in rows]) or "")
     # a difference within chance is told, too, where the skill is below the level that the line names
     near, above = (
         simulator.with_skill(Skill(skill=float(level) + far, improvement=0.1)).find_lack_of_skill(

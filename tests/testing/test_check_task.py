@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from building import load_task, task_config
-from evorun.errors import DataError
+from evorun.errors import DataError, PluginError
 from evorun.rollouts.monitors import measure
 from evorun.runner import registry
 from evorun.runs.candidates import Response
@@ -25,7 +25,7 @@ from evorun.tasks.capabilities import Diagnosis, Individual, Verification
 from evorun.tasks.loading import load_rows
 from evorun.tasks.numbers import read_number
 from evorun.testing import check_task
-from text_tasks import DrawnSums, HaikusConfig, JsonSums, OwnSums, Sums, sums
+from text_tasks import DrawnSums, HaikusConfig, JsonSums, OwnSums, Shares, Sums, sums
 
 SMALL: dict[str, dict[str, Any]] = {
     "aime": {"source": "sample"},
@@ -239,6 +239,15 @@ def test_wrong_answers_are_read_and_wrong(answers: tuple[str, ...], message: str
         load_training=no_training,
     )
     with pytest.raises(AssertionError, match=message):
+        check_task(config)
+
+
+def test_a_wrong_answer_that_scores_beyond_the_range_is_found_wherever_it_is_listed() -> None:
+    loaded = load_rows(Shares(), sums(2, start=50))
+    config: Any = SimpleNamespace(
+        add_to_sandbox=lambda settings: settings, load=lambda: loaded, load_training=no_training
+    )
+    with pytest.raises(PluginError, match=r"^task=sums: expected the score 'share' from 0 to 1, got 2;"):
         check_task(config)
 
 
