@@ -11,8 +11,10 @@ import pytest
 from comparison_fixture import write_method
 from markup import Page
 
+from evorun.exports.documents import comparison_document
 from evorun.reports.comparison import ComparedRuns, compare, export_comparison, print_comparison, write_comparison
 from evorun.reports.comparison.figures import make_figures
+from evorun.reports.comparison.findings import describe_changes
 from evorun.reports.comparison.paired import adjust_by_holm
 from evorun.reports.comparison.plots import assign_styles
 from evorun.reports.comparison.tables import make_data_tables
@@ -129,11 +131,53 @@ def test_only_a_full_product_with_one_setting_has_levels(tmp_path: Path) -> None
         for budget in CALLS
         for width in (1, 2)
     ]
-    assert _compare(ambiguous).level_pairs == []
+    two_settings = _compare(ambiguous)
+    assert two_settings.level_pairs == []
+    (why,) = [line for line in two_settings.remarks if "within each level" in line]
+    assert "on mathbench, since several settings vary (budget, width)" in why
+    assert not [line for line in _compare(runs).remarks if "within each level" in line]
     # of two methods that differ by a setting, too, the budget is the one setting that both have
     single = [_write_run(tmp_path / "k", "lyria", budget, 0, [1.0, 4.0, 2.0], {"k": "2"}) for budget in CALLS]
     single += [_write_run(tmp_path / "k", "best_of_n", budget, 0, [1.0, 3.0, 3.0]) for budget in CALLS]
     assert {by.key for by in _compare(single).level_pairs} == {"budget"}
+
+
+def test_settings_that_vary_one_to_one_are_one_setting(tmp_path: Path) -> None:
+    """Lyria at equal calls has a limit of its own at each size, and is compared as without it."""
+    compared = _compare(
+        [
+            _write_run(tmp_path, *cell, seed, POINTS[*cell, seed], {"budget.calls_per_problem": str(CALLS[cell[1]])})
+            for cell in MEANS
+            for seed in SEEDS
+        ]
+    )
+    points = {cell: np.array([POINTS[*cell, seed] for seed in SEEDS]) for cell in MEANS}
+    lead = {budget: (points["lyria", budget] - points["best_of_n", budget]).mean() for budget in CALLS}
+    exported = comparison_document(compared, tmp_path / "comparison.html")["level_pairs"]
+    rows = [(row["run"], row["setting"], row["level"], row["minus_level"], row["difference"]) for row in exported]
+    assert rows == [
+        ("lyria", "budget", "calls_50", None, pytest.approx(lead["calls_50"])),
+        ("lyria", "budget", "calls_300", None, pytest.approx(lead["calls_300"])),
+        ("lyria", "budget", "calls_300", "calls_50", pytest.approx(lead["calls_300"] - lead["calls_50"])),
+    ]
+    drawing = _draw(compared)
+    assert drawing is not None
+    assert [x for _, _, _, _, x, *_ in drawing.points] == [50, 300, 50, 300]
+
+
+def test_settings_that_vary_one_to_one_are_named_together_where_none_says_it_alone(tmp_path: Path) -> None:
+    compared = _compare(
+        [
+            _write_run(tmp_path, method, "calls_50", 0, [1.0, 2.0, float(k)], {"k": str(k), "width": str(2 * k)})
+            for method in ("best_of_n", "lyria")
+            for k in (1, 2)
+        ]
+    )
+    assert [(by.key, by.level) for by in compared.level_pairs[:2]] == [
+        ("k and width", "k=1 width=2"),
+        ("k and width", "k=2 width=4"),
+    ]
+    assert "from k=1 width=2 to k=2 width=4 on mathbench" in describe_changes(compared.level_pairs)[0]
 
 
 @pytest.mark.usefixtures("without_figures")

@@ -12,7 +12,13 @@ from evorun.reports.axes import XAxes, choose_axes
 from evorun.reports.comparison.arms import Arm, group_into_arms
 from evorun.reports.comparison.groups import make_groups, refer_to_every_arm
 from evorun.reports.comparison.judging import describe_judge_sampling
-from evorun.reports.comparison.levels import Factorial, LevelPair, find_factorials, pair_by_level
+from evorun.reports.comparison.levels import (
+    Factorial,
+    LevelPair,
+    explain_missing_levels,
+    find_factorials,
+    pair_by_level,
+)
 from evorun.reports.comparison.names import GRADES, PAPER, join_parts, spell_name
 from evorun.reports.comparison.pairs import Pairs, StratumPair, pair_all, pair_by_stratum
 from evorun.reports.comparison.reported import (
@@ -318,6 +324,7 @@ def compare(
             *filter(None, (describe_repeated_scores(outcomes, reported), describe_constant_scores(outcomes, reported))),
             *(f"No difference from reported figures is shown where {reason}." for reason in incomparable),
             *([ELO_LINE] if any(has_reported_elo(run.manifest.config) for run in runs) else []),
+            *explain_missing_levels(arms),
             *describe_reported_means([(run.manifest, run.outcome.metrics) for run in runs]),
         ],
         study=report_study(arms, of_reference.main_pairs),

@@ -41,8 +41,9 @@ def describe_changes(level_pairs: Sequence[LevelPair]) -> list[str]:
 
 def _describe_change(level_pair: LevelPair) -> str:
     pair, score, key = level_pair.pair, level_pair.pair.primary, level_pair.key
+    name = "" if " " in key else f"{key}="  # levels of several settings have their names
     about = f"the difference in {text.name_score(score)} of {pair.name} from {pair.reference}"
-    levels = f"from {key}={level_pair.minus_level} to {key}={level_pair.level} on {level_pair.task}"
+    levels = f"from {name}{level_pair.minus_level} to {name}{level_pair.level} on {level_pair.task}"
     changed = text.difference(score, pair.compared.difference)
     if pair.is_shown:
         said = f"{text.sentence(levels)}, {about} changes by {changed} ({_describe_p(pair)})"

@@ -29,20 +29,28 @@ _NO_LEVELS = ("experiment", "study")
 
 _BUDGET = "budget"
 
+_Level = tuple[str, ...]
+"""The values of settings that vary together."""
+
 
 @dataclass(frozen=True)
 class Factorial:
     """The arms on one task that are the full product of methods and the levels of one setting."""
 
     task: str
-    key: str
-    """The setting, such as `budget`."""
+    keys: Sequence[str]
+    """The setting, such as `budget`, and those that vary with it one to one, such as `budget.calls_per_problem`."""
     levels: Sequence[str]
     """In order: of numbers their own, of budgets that of the calls, of others that in which they began."""
     arms: Mapping[str, Sequence[Arm]]
     """By the method's name: its arm at each level."""
     baselines: Mapping[str, Sequence[Arm]]
     """The same of random baselines that ran at each level."""
+
+    @property
+    def key(self) -> str:
+        """The name of the setting; of several that vary together, the one that has the others as details, or all."""
+        return " and ".join(_drop_details(self.keys))
 
     @property
     def places(self) -> Mapping[str, Sequence[float]] | None:
@@ -59,7 +67,7 @@ class Factorial:
     @property
     def by_calls(self) -> bool:
         """True where the levels are named budgets, whose size is the calls that they allow."""
-        return self.key == _BUDGET
+        return _BUDGET in self.keys
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,7 @@ class LevelPair:
     task: str
     key: str
     level: str
+    """The setting's value; where several vary together, each with its value, as in `k=2 width=4`."""
     minus_level: str | None
     """The level whose difference is subtracted; None for a difference at one level."""
     pair: Pair
@@ -76,55 +85,110 @@ class LevelPair:
 
 def find_factorials(arms: Sequence[Arm]) -> list[Factorial]:
     """Return the product of methods and levels of each task that is one; none where two settings would do as well."""
+    found = [_list_factorials(task, own) for task, own in _group_by_task(arms).items()]
+    return [factorials[0] for factorials in found if len(factorials) == 1]
+
+
+def explain_missing_levels(arms: Sequence[Arm]) -> list[str]:
+    """Say on which tasks methods are not compared within levels since each ran with several values of two settings."""
+    tasks: dict[str, list[str]] = defaultdict(list)
+    for task, own in _group_by_task(arms).items():
+        settings: dict[str, list[Mapping[str, str]]] = defaultdict(list)
+        for arm in own:
+            if not arm.is_baseline:
+                settings[arm.runs[0].manifest.method].append(arm.settings)
+        factors = [
+            " with ".join(keys)
+            for keys in _find_varying(own)
+            if all(len({of[keys[0]] for of in of_method}) > 1 for of_method in settings.values())
+        ]
+        if len(settings) > 1 and len(factors) > 1 and len(_list_factorials(task, own)) != 1:
+            tasks[", ".join(factors)].append(task)
+    return [
+        f"Methods are not compared within each level on {', '.join(on)}, since several settings vary ({factors}): "
+        "give a report the runs with one value of all but one of them."
+        for factors, on in tasks.items()
+    ]
+
+
+def _group_by_task(arms: Sequence[Arm]) -> dict[str, list[Arm]]:
     tasks: dict[str, list[Arm]] = defaultdict(list)
     for arm in arms:
         tasks[arm.task].append(arm)
-    factorials = []
-    for task, own in tasks.items():
-        settings = [arm.settings for arm in own if not arm.is_baseline]
-        keys = [key for key in (settings or [{}])[0] if key not in _NO_LEVELS and all(key in of for of in settings)]
-        found = [factorial for key in keys if (factorial := _make_factorial(task, key, own)) is not None]
-        factorials += found if len(found) == 1 else []
-    return factorials
+    return tasks
 
 
-def _make_factorial(task: str, key: str, arms: Sequence[Arm]) -> Factorial | None:
-    """Return the product of methods and the levels of a setting; None unless each method has one arm at each level."""
+def _list_factorials(task: str, arms: Sequence[Arm]) -> list[Factorial]:
+    return [found for keys in _find_varying(arms) if (found := _make_factorial(task, keys, arms)) is not None]
+
+
+def _find_varying(arms: Sequence[Arm]) -> list[list[str]]:
+    """Return the settings of all arms, baselines aside, that vary: together those that vary one to one."""
+    settings = [arm.settings for arm in arms if not arm.is_baseline]
+    groups: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for key in (settings or [{}])[0]:
+        if key not in _NO_LEVELS and all(key in of for of in settings):
+            values = [of[key] for of in settings]
+            groups[tuple(map(values.index, values))].append(key)
+    return [keys for places, keys in groups.items() if any(places)]
+
+
+def _drop_details(keys: Sequence[str]) -> list[str]:
+    """Return the settings that are no detail of another one: `budget` says which `budget.calls_per_problem` it has."""
+    return [key for key in keys if not any(key.startswith(f"{other}.") for other in keys)]
+
+
+def _make_factorial(task: str, keys: Sequence[str], arms: Sequence[Arm]) -> Factorial | None:
+    """Return the product of methods and the levels of a setting; None unless each method has one arm at each level.
+
+    keys: the setting, or several that vary one to one.
+    """
     began = sorted(arms, key=lambda arm: (arm.started, arm.name))
-    cells: dict[tuple[object, ...], dict[str, list[Arm]]] = defaultdict(lambda: defaultdict(list))
+    cells: dict[tuple[object, ...], dict[_Level, list[Arm]]] = defaultdict(lambda: defaultdict(list))
     for arm in began:
         settings = arm.settings
-        if key in settings:
-            others = frozenset((other, value) for other, value in settings.items() if other != key)
-            cells[arm.is_baseline, arm.runs[0].manifest.method, others][settings[key]].append(arm)
+        if all(key in settings for key in keys):
+            others = frozenset((other, value) for other, value in settings.items() if other not in keys)
+            level = tuple(settings[key] for key in keys)
+            cells[arm.is_baseline, arm.runs[0].manifest.method, others][level].append(arm)
     methods = [by_level for (is_baseline, *_), by_level in cells.items() if not is_baseline]
     levels = list(dict.fromkeys(level for by_level in methods for level in by_level))
     if len(methods) < 2 or len(levels) < 2 or any(not _is_whole(by_level, levels) for by_level in methods):
         return None
-    numbers = [_read_number(level) for level in levels]
-    if None not in numbers:
-        levels.sort(key=float)
-    elif key == _BUDGET:
+    if all(_read_number(_name_level(keys, level)) is not None for level in levels):
+        levels.sort(key=lambda level: float(_name_level(keys, level)))
+    elif _BUDGET in keys:
         levels.sort(key=lambda level: fmean(_count_calls(by_level[level][0]) for by_level in methods))
     named: tuple[dict[str, list[Arm]], dict[str, list[Arm]]] = ({}, {})
     for (is_baseline, *_), by_level in cells.items():
         if _is_whole(by_level, levels):
             row = [by_level[level][0] for level in levels]
-            named[bool(is_baseline)][_name_method(row, key, levels)] = row
-    return Factorial(task, key, levels, *named) if len(named[False]) == len(methods) else None
+            named[bool(is_baseline)][_name_method(row, keys, levels)] = row
+    names = [_name_level(keys, level) for level in levels]
+    return Factorial(task, keys, names, *named) if len(named[False]) == len(methods) else None
 
 
-def _is_whole(by_level: Mapping[str, Sequence[Arm]], levels: Sequence[str]) -> bool:
+def _name_level(keys: Sequence[str], level: _Level) -> str:
+    """Return the value of the setting that names the level; of several, each with its value."""
+    values = dict(zip(keys, level, strict=True))
+    shown = _drop_details(keys)
+    return values[shown[0]] if len(shown) == 1 else " ".join(f"{key}={values[key]}" for key in shown)
+
+
+def _is_whole(by_level: Mapping[_Level, Sequence[Arm]], levels: Sequence[_Level]) -> bool:
     return all(len(by_level.get(level, ())) == 1 for level in levels)
 
 
-def _name_method(arms: Sequence[Arm], key: str, levels: Sequence[str]) -> str:
+def _name_method(arms: Sequence[Arm], keys: Sequence[str], levels: Sequence[_Level]) -> str:
     """Return the name that the arms of a method share."""
-    parts = [
-        drop_setting(drop_parts(arm.parts, TASK, SEED), key, level) for arm, level in zip(arms, levels, strict=True)
-    ]
+    names = []
+    for arm, level in zip(arms, levels, strict=True):
+        parts = drop_parts(arm.parts, TASK, SEED)
+        for key, value in zip(keys, level, strict=True):
+            parts = drop_setting(parts, key, value)
+        names.append(parts)
     # arms may have names of their own, which share nothing
-    return join_parts(find_shared_parts(parts)) or arms[0].runs[0].manifest.method
+    return join_parts(find_shared_parts(names)) or arms[0].runs[0].manifest.method
 
 
 def _read_number(level: str) -> float | None:
