@@ -1,6 +1,8 @@
 """Measure how often the 95 % intervals over seeds and problems (`evorun.runs.crossed`) contain the true mean.
 
-Usage: python scripts/measure_coverage.py [data sets per cell, by default 400] [satterthwaite | problems | coin]
+Usage: python scripts/measure_coverage.py [DATA_SETS [PROBLEMS ...]] [satterthwaite | problems | coin]
+
+DATA_SETS: how many a cell has, by default 400. PROBLEMS: how many a data set has, as in `400 4 8`; by default 8 to 500.
 
 With `satterthwaite` the quantile is Student's with the degrees of freedom of F. E. Satterthwaite (1946), "An
 approximate distribution of estimates of variance components", for the sum of the two variances, in place of evorun's
@@ -29,6 +31,7 @@ from evorun.runs.statistics import clustered_mean
 
 SEEDS = (1, 2, 3, 5, 10)
 PROBLEMS = (8, 20, 60, 200, 500)
+"""By default."""
 TARGET = (0.93, 0.97)
 RESAMPLES = 999
 Interval = Callable[[NDArray[np.float64]], tuple[float, float] | None]
@@ -150,8 +153,9 @@ def coin_coverage(problems: int, likeness: float, repetitions: int) -> float:
 
 def main(arguments: Sequence[str]) -> None:
     """Print a table for each world."""
-    numbers = [word for word in arguments if word.isdigit()]
-    repetitions = int(numbers[0]) if numbers else 400
+    numbers = [int(word) for word in arguments if word.isdigit()]
+    repetitions, *sizes = numbers or [400]
+    sizes = sizes or [*PROBLEMS]
     if "coin" in arguments:
         print("correlation" + "".join(f"{problems:>8}" for problems in DUELED_PROBLEMS) + "  problems")
         for likeness in LIKENESS:
@@ -162,9 +166,9 @@ def main(arguments: Sequence[str]) -> None:
     slack = 2 * np.sqrt(0.05 * 0.95 / repetitions)
     for world in WORLDS:
         print(f"{world.name} (variances: seed {world.seed:g}, problem {world.problem:g})")
-        print("seeds  " + "".join(f"{problems:>8}" for problems in PROBLEMS) + "  problems")
+        print("seeds  " + "".join(f"{problems:>8}" for problems in sizes) + "  problems")
         for seeds in SEEDS:
-            found = [coverage(world, seeds, problems, repetitions, interval) for problems in PROBLEMS]
+            found = [coverage(world, seeds, problems, repetitions, interval) for problems in sizes]
             marks = ["*" if not TARGET[0] - slack <= share <= TARGET[1] + slack else " " for share in found]
             print(f"{seeds:>5}  " + "".join(f"{share:>7.3f}{mark}" for share, mark in zip(found, marks, strict=True)))
         print()

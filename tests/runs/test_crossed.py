@@ -1,5 +1,8 @@
 """Means over seeds and problems, against analysis of variance by hand, Student's tests and the pigeonhole bootstrap."""
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -8,6 +11,7 @@ from scipy import stats
 from evorun.runs.crossed import CrossedMean, crossed_mean, tabulate
 
 Table = NDArray[np.float64]
+MEASURE_COVERAGE = Path(__file__).parents[2] / "scripts" / "measure_coverage.py"
 
 
 def _draw(rng: np.random.Generator, seeds: int, problems: int, seed: float, problem: float) -> Table:
@@ -100,6 +104,12 @@ def test_what_does_not_vary_has_no_estimate() -> None:
         assert crossed_mean(table) is None
     gaps = np.array([[np.nan, np.nan], [0.0, 1.0]])
     assert crossed_mean(gaps) == crossed_mean(gaps[1:])
+
+
+def test_coverage_is_measured_with_given_numbers_of_problems(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(MEASURE_COVERAGE))["main"](["2", "4", "6"])
+    heads = {tuple(line.split()) for line in capsys.readouterr().out.splitlines() if line.startswith("seeds  ")}
+    assert heads == {("seeds", "4", "6", "problems")}
 
 
 @pytest.mark.nightly
