@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
@@ -58,6 +59,16 @@ suppress_warnings = [
     "autoapi.python_import_resolution",  # of the modules left out
     "ref.python",  # a duel and a comparison of runs are both a `Comparison`; names of types link to either
 ]
+_API = ("evorun.api.runs", "evorun.api.comparing")
+_FRAMES = [
+    name
+    for module in _API
+    for name in re.findall(
+        r"^    (\w+) = (?:FrameOf|TableOf|_of_file)\(",
+        (_ROOT / f"{module.replace('.', '/')}.py").read_text(),
+        re.MULTILINE,
+    )
+]
 autoapi_generate_api_docs = False
 autoapi_options = ["members", "undoc-members"]
 autodoc_typehints = "signature"
@@ -77,6 +88,7 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", _list_arguments)
     app.connect("doctree-read", _name_language)
     app.connect("doctree-read", _link_functions)
+    app.connect("doctree-read", _show_frames_as_calls)
 
 
 def _list_arguments(_: Sphinx, kind: str, name: str, of: object, options: object, lines: list[str]) -> None:
@@ -90,6 +102,14 @@ def _name_language(_: Sphinx, doctree: nodes.document) -> None:
     for block in doctree.findall(nodes.literal_block):
         if block.get("language") == "none":
             block["language"] = highlight_language
+
+
+def _show_frames_as_calls(_: Sphinx, doctree: nodes.document) -> None:
+    """Add parentheses to the data frames of runs and comparisons, which autoapi takes for plain attributes."""
+    for signature in doctree.findall(addnodes.desc_signature):
+        if signature["module"] in _API and signature["fullname"].rpartition(".")[2] in _FRAMES:
+            (name,) = signature.findall(addnodes.desc_name)
+            name.parent.insert(name.parent.index(name) + 1, addnodes.desc_parameterlist())
 
 
 def _link_functions(app: Sphinx, doctree: nodes.document) -> None:

@@ -85,7 +85,8 @@ class TableOf:
 class Comparison:
     """Several runs side by side; a notebook shows its main tables by itself.
 
-    The tables take `format="polars"` for a frame of polars; the default is one of pandas.
+    Each table is called, as in `comparison.arms()`, and takes `format="polars"` for a frame of polars. The default is
+    one of pandas.
     """
 
     def __init__(self, compared: reports.ComparedRuns) -> None:

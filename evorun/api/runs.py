@@ -86,9 +86,9 @@ def _of_file(record: type[R], name: str) -> FrameOf[R]:
 class Frames:
     """The data frames of a run or of several.
 
-    Each method takes `format="polars"` for a frame of polars; the default is one of pandas. Frames of several runs
-    begin with columns that tell the runs apart: run, method, task, seed, and the model and the settings that differ. A
-    frame is read anew at each call.
+    Each is called, as in `run.predictions()`, and takes `format="polars"` for a frame of polars. The default is one of
+    pandas. Frames of several runs begin with columns that tell the runs apart: run, method, task, seed, and the model
+    and the settings that differ. A frame is read anew at each call.
     """
 
     problems = _of_file(ProblemRecord, PROBLEMS)
