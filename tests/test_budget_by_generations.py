@@ -45,3 +45,16 @@ def test_a_budget_of_generations_ends_a_run_without_a_limit_on_calls(tmp_path: P
     assert max(step["step"] for step in steps) == run.json("results.json")["planned_steps"] == 2
     assert {one["stop"] for one in run.records("predictions")} == {"generations"}
     assert "The budget ended" not in summary_of(run.path)
+
+
+def test_a_run_says_that_its_budget_cut_the_last_step_of_some_problems(tmp_path: Path) -> None:
+    """One retry of an unreadable text takes the call that another problem has left for its last draw."""
+    words = ("method=self_consistency", "method.samples=5", "method.retries=1", "engine.malformed=0.2")
+    run = simulated_run(
+        tmp_path / "run", *words, "task=arithmetic", "task.test_problems=8", "budget.calls_per_problem=6"
+    )
+    stops = [one["stop"] for one in run.records("predictions")]
+    assert set(stops) == {"budget", "generations"}
+    own = stops.count("generations")
+    said = f"The budget ended {8 - own} of 8 problems early: self_consistency ended {own} by itself."
+    assert said in summary_of(run.path)

@@ -54,17 +54,22 @@ def note_equal_calls(outcome: Outcome) -> str:
 
 
 def describe_early_ends(outcome: Outcome) -> str | None:
-    """Say at which step the budget ended problems early; None if it ended none."""
+    """Say at which step the budget ended problems early; None if it ended none, or was to end them all."""
     cut, planned = outcome.reached.get("budget"), outcome.planned_steps
-    if cut is None or planned is None or cut.fewest >= planned:
+    if cut is None:
         return None
+    told = f"The budget ended {text.count(cut.problems)} of {text.count(len(outcome.predictions))} problems early: "
+    if planned is None or cut.fewest >= planned:
+        # the budget decides how far the method goes, or cut its last step: only other problems tell that it did
+        ended = outcome.reached.get("generations")
+        return (
+            None if ended is None else f"{told}{outcome.manifest.method} ended {text.count(ended.problems)} by itself."
+        )
     span = f" ({text.count(cut.fewest)} to {text.count(cut.most)})" if cut.fewest < cut.most else ""
     settings = outcome.manifest.config.get("method")
     evolves = isinstance(settings, dict) and "generations" in settings
-    return (
-        f"The budget ended {text.count(cut.problems)} of {text.count(len(outcome.predictions))} problems early: in "
-        f"{outcome.step_name} {show_figure(cut.mean)}{span} of {text.count(planned)}."
-        + (f" {note_equal_calls(outcome)}" if evolves else "")
+    return f"{told}in {outcome.step_name} {show_figure(cut.mean)}{span} of {text.count(planned)}." + (
+        f" {note_equal_calls(outcome)}" if evolves else ""
     )
 
 
