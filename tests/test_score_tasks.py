@@ -18,6 +18,7 @@ from evorun.cli import main
 from evorun.errors import ConfigError
 from evorun.reports import write_report
 from evorun.reports.comparison import ComparedRuns, compare
+from evorun.reports.comparison.tables import make_search_table
 from evorun.reports.overview import load_curves, load_outcome
 from evorun.runner import registry
 from evorun.runner.settings import check
@@ -177,6 +178,25 @@ def test_where_lower_is_better_the_lowest_leads(work: Path, tmp_path: Path) -> N
     assert comparison.pairs.reference.outcome.run_dir == here
     (pair,) = comparison.pairs.pairs
     assert (pair.compared.difference, pair.gained, pair.lost) == (pytest.approx(2), 0, 8)
+
+
+@pytest.mark.parametrize(
+    ("runs", "score", "best_of"),
+    [(("best_of_n-aim", "duel_evolve-aim"), "quality", max), (("best_of_n-aim_error",) * 2, "error", min)],
+)
+def test_a_comparison_shows_the_best_of_each_pool(work: Path, runs: Sequence[str], score: str, best_of: Any) -> None:
+    folders = [work / run for run in runs]
+    found = {}
+    for folder in folders:
+        pools: dict[str, list[float]] = {}
+        for candidate in _lines(folder / "candidates.jsonl"):
+            if (value := candidate["scores"][score]) is not None:
+                pools.setdefault(candidate["problem"], []).append(value)
+        found[load_outcome(folder).manifest.method] = fmean(map(best_of, pools.values()))
+    rows = compare(folders).rows
+    assert {row.method: row.best_of_pool for row in rows} == pytest.approx(found)
+    shown = make_search_table(rows)
+    assert shown.columns[-1].heading == "best of\npool"
 
 
 @pytest.mark.usefixtures("_undrawn")

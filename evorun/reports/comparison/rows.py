@@ -61,6 +61,8 @@ class Row:
     """The one that was reached."""
     planned: int | None
     """The one after which the method ends by itself, where that is known."""
+    best_of_pool: float | None
+    """Mean of each problem's best candidate by the primary score; None where a run has none."""
     crossovers: float | None
     """System prompts made by crossover, per run; None where a run's method has no such operator."""
     cost: Mapping[str, Cost]
@@ -171,6 +173,7 @@ def make_row(arm: Arm) -> Row:
         by_stratum=_average_strata(arm) if len(outcome.by_stratum) > 1 else {},
         generation=fmean(run.generation for run in arm.runs),
         planned=outcome.planned_steps,
+        best_of_pool=_average_known([run.best_of_pool for run in arm.runs]),
         crossovers=_average_known([run.outcome.crossovers for run in arm.runs]),
         cost=_average_cost([run.cost for run in arm.runs]),
         sequential_tokens=_average_known([run.outcome.sequential_tokens for run in arm.runs]),

@@ -22,7 +22,7 @@ from evorun.reports.comparison.names import (
 )
 from evorun.reports.comparison.reported import ReportedFigures, find_reported
 from evorun.reports.facts import name_origins
-from evorun.reports.overview import Outcome, load_curves, load_outcome
+from evorun.reports.overview import Curves, Outcome, load_curves, load_outcome
 from evorun.runs.counting import CountedCandidate
 from evorun.runs.directory import MANIFEST, PROBLEMS, load_manifest
 from evorun.runs.manifest import Manifest
@@ -72,6 +72,9 @@ class Run:
     """Figures of training steps by name."""
     diagnostics: Mapping[str, Sequence[MetricPoint]]
     """Figures that its steps report of themselves, by name."""
+    best_of_pool: float | None
+    """Mean of each problem's best candidate by the primary score; None of right and wrong, whose pool has a coverage,
+    and where the method chooses among no earlier answers."""
     problems_per_cost: int
     """Number of problems over which the costs of curves are means."""
     cost: Mapping[str, Cost]
@@ -258,6 +261,7 @@ def _load_run(parts: Mapping[str, str], outcome: Outcome) -> Run:
         },
         training=curves.training,
         diagnostics=curves.diagnostics,
+        best_of_pool=_find_best_of_pool(outcome, curves),
         problems_per_cost=curves.problems,
         cost=_average_cost(outcome),
         # no paper measured a model that answers at random
@@ -265,6 +269,12 @@ def _load_run(parts: Mapping[str, str], outcome: Outcome) -> Run:
         if is_random_baseline(manifest)
         else find_reported(manifest.config, manifest.method, manifest.task, get_policy(manifest).name),
     )
+
+
+def _find_best_of_pool(outcome: Outcome, curves: Curves) -> float | None:
+    score, best = outcome.primary, curves.search.get("oracle", [])
+    counted = score.name == outcome.manifest.scores[0].name and not score.is_correctness
+    return score.from_utility(best[-1].value) if counted and best and best[-1].value is not None else None
 
 
 def find_tasks_with_baseline(sweep: Path) -> set[str]:

@@ -35,6 +35,11 @@ def search_note(comparison: ComparedRuns) -> str:
         known = any(row.get_metric(name).ci95 for row in comparison.rows for name in POOLED)
         drawn = "Their intervals draw problems again, each with all its runs."
         sentences.append(drawn if known else "With small numbers of these, they say little.")
+    if any(row.best_of_pool is not None for row in comparison.rows):
+        sentences.append(
+            "Best of pool: the mean score of each problem's best candidate. By as much as the answers score less, the "
+            "choice lost; what the pool lacks, the search did not find."
+        )
     sentences += filter(None, [_warn_of_decisive_shares(comparison.rows)])
     sentences += filter(None, (_compare_on_shared_problems(comparison.rows, name) for name in (CHOICE, AUC)))
     if any(row.planned is not None and row.generation < row.planned for row in comparison.rows):

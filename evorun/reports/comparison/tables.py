@@ -131,6 +131,7 @@ def make_search_table(rows: Sequence[Row], step: str = "generation") -> Table:
                 f"{step}\nreached": reached if row.generation > 0 else None,
                 "crossovers\nper run": None if row.crossovers is None else f"{row.crossovers:.3g}",
                 **cells,
+                "best of\npool": None if row.best_of_pool is None else text.value(row.primary, row.best_of_pool),
             }
         )
     table = make_table(records, words=("run",), title="search and judge")
