@@ -46,7 +46,9 @@ async def correct(loaded: LoadedTask, text: str) -> bool | None:
     return (await loaded.grade(problem, loaded.task.parse(problem, text), NoTools())).correct
 
 
-@pytest.mark.parametrize("grader", [pytest.param(g, marks=[pytest.mark.nightly] * (g == "rouge")) for g in GRADERS])
+@pytest.mark.parametrize(
+    "grader", [pytest.param(g, marks=[pytest.mark.nightly] * (g in ("rouge", "math"))) for g in GRADERS]
+)
 def test_the_sample_passes_the_conformance_suite_under_every_grader(grader: str) -> None:
     config = task_config("rows", source="sample", grader=grader, **OF_GRADER.get(grader, {}))
     check_task(config)
