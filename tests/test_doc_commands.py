@@ -76,7 +76,7 @@ def fill_in(command: str, folder: Path) -> list[str]:
     command = re.sub(r"--against='[^']+'", "--against=duel_evolve", command)  # other sweeps' arms
     command = re.sub(r"\bscore=\w+", "score=accuracy", command)  # other tasks' scores
     command = command.replace("--export=FOLDER", f"--export={tempfile.mkdtemp(dir=folder)}")
-    command = command.replace("outputs/sweeps/TIME", "RUN_DIR" if verb in OWN_RUNS else SWEEP)
+    command = re.sub("outputs/(sweeps/TIME|control)", "RUN_DIR" if verb in OWN_RUNS else SWEEP, command)
     command = re.sub(r"(answers|matches_per_repetition)=\d+", r"\1=4", command)
     if "training." in command or "method.steps=" in command:
         command = command.replace("RUN_DIR", "ESPL_RUN")
