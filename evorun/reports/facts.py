@@ -18,6 +18,7 @@ from evorun.runs.job_states import look_at_run
 from evorun.runs.manifest import Manifest, ModelInRun
 from evorun.runs.reading import read_metrics
 from evorun.runs.results import REPEATS
+from evorun.runs.roles import count_judges
 from evorun.runs.stated_studies import find_study
 
 _TASKS_OWN = {"generated": "Generated data", "own": "Own problems"}
@@ -101,8 +102,8 @@ def describe_unevolved(outcome: Outcome) -> str | None:
         return None
     if planned == 0 or not isinstance(settings, dict) or "generations" not in settings:
         return None
-    judges = sum(role.startswith("judge.") for role in outcome.manifest.models) or 1
-    needed = count_first_generation(settings, count_turns(outcome.manifest.config.get("task")), judges)
+    turns, judges = count_turns(outcome.manifest.config.get("task")), count_judges(outcome.manifest.models)
+    needed = count_first_generation(settings, turns, judges)
     budget = outcome.manifest.config.get("budget")
     limits = [
         f"{text.count(limit)} {key.replace('_', ' ')}"

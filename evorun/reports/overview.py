@@ -135,7 +135,7 @@ class Outcome:
 
     @property
     def scored_prompt(self) -> str:
-        """Which of several given prompts its scores are of; empty for other runs."""
+        """The one of several given prompts that its scores are of; empty for other runs."""
         prompts = self.given_prompts
         return f"prompt {prompts[-1].id}, the last of {len(prompts)}" if len(prompts) > 1 else ""
 

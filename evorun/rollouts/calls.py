@@ -10,7 +10,7 @@ import numpy as np
 from evorun.models.base import Reply, Request, Sampling
 from evorun.runs.budget import Meter
 from evorun.runs.call_keys import CallKey
-from evorun.runs.roles import GENERATE, GENERATORS
+from evorun.runs.roles import GENERATE, GENERATORS, PANEL
 from evorun.runs.streams import call_seed, stream
 from evorun.tasks.base import Prompt, Task, Tools
 
@@ -97,7 +97,7 @@ class Calls:
     @property
     def judges(self) -> list[str]:
         """The call roles of the judges: those of a panel, or `judge` alone."""
-        return [role for role in self._roles if role.startswith("judge.")] or ["judge"]
+        return [role for role in self._roles if role.startswith(PANEL)] or ["judge"]
 
     @property
     def generators(self) -> list[str]:

@@ -22,7 +22,7 @@ from evorun.runs.candidates import SHARED, Candidate, Response, Step
 from evorun.runs.directory import ROLLOUTS, TRAINING, RunDirectory
 from evorun.runs.effects import JournaledModel, remember_counted
 from evorun.runs.progress import Progress
-from evorun.runs.roles import GENERATE
+from evorun.runs.roles import GENERATE, PANEL
 from evorun.runs.schema import Spent, TrainingRecord
 from evorun.runs.stopwatch import append_speed
 from evorun.tasks.base import Demonstration, Grade, GradingTools, LoadedTask, Problem
@@ -159,7 +159,7 @@ class Driver:
 
     def _roles(self) -> dict[str, Role]:
         """Return the model role of each call role; each judge of a panel and each of several generators has its own."""
-        judges = {name: Role(name) for name in self.models if name.startswith("judge.")}
+        judges = {name: Role(name) for name in self.models if name.startswith(PANEL)}
         generators = {
             GENERATE + name.removeprefix(GENERATOR): Role(name)
             for name in self.models

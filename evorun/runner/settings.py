@@ -23,7 +23,7 @@ from evorun.runs.budget import BudgetConfig
 from evorun.runs.configs import refuse_interpolations
 from evorun.runs.prices import Prices, load_prices
 from evorun.runs.reported import Reported
-from evorun.runs.roles import GENERATE
+from evorun.runs.roles import GENERATE, PANEL, count_judges
 from evorun.runs.spending import GOLD
 from evorun.runs.stated_studies import RecordedStudy
 from evorun.sandbox.config import SandboxConfig
@@ -105,12 +105,12 @@ class RunConfig:
     @property
     def panel(self) -> dict[str, ServedModel]:
         """The judges of a panel by role; empty without a panel."""
-        return {role: served for role, served in self.others.items() if role.startswith("judge.")}
+        return {role: served for role, served in self.others.items() if role.startswith(PANEL)}
 
     @property
     def judges(self) -> int:
         """The number of judges that each duel asks: those of the panel, or one."""
-        return len(self.panel) or 1
+        return count_judges(self.others)
 
     @property
     def generators(self) -> dict[str, ServedModel]:

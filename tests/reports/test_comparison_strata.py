@@ -22,7 +22,7 @@ RIGHT = {
     for method, share in SHARES.items()
     for seed in ((0,) if method == "lyria" else (0, 1, 2))
 }
-"""Whether a problem is right, by method and seed; lyria has a single seed."""
+"""True where a problem is right, by method and seed; lyria has a single seed."""
 
 
 def _write(folder: Path, stratum: str | None = None) -> ComparedRuns:

@@ -1,4 +1,4 @@
-"""Which generated instances are in which split, and that nothing is drawn or solved but what is used."""
+"""The generated instances of each split, and that nothing is drawn or solved but what is used."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which responses are kept: each rule on runs made by hand, then all on real runs, recomputed from the files."""
+"""The responses that are kept: each rule on runs made by hand, then all on real runs, recomputed from the files."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Which records are in which split, whatever the files: shown on essays, whose records are the simplest."""
+"""The records of each split, whatever the files: shown on essays, whose records are the simplest."""
 
 import re
 from collections.abc import Sequence
