@@ -11,6 +11,8 @@ from building import composed, load_task, simulated_run
 from evorun.cli.overrides import words
 from evorun.errors import ConfigError
 from evorun.methods.duels.duels import majority
+from evorun.reports.facts import describe_unevolved
+from evorun.reports.overview import load_outcome
 from evorun.runner.served import role_warnings
 from evorun.runner.settings import check
 from evorun.runs.candidates import Response
@@ -90,6 +92,8 @@ def test_a_budget_never_pays_for_part_of_a_panel(tmp_path: Path, calls: int, cap
     if calls >= 10:  # four candidates and one duel
         assert judged
     assert ("too few for a duel, which takes 6" in caplog.text) is not bool(judged)
+    # four candidates, and five duels in two orders before three judges
+    assert "takes up to 34 calls per problem" in (describe_unevolved(load_outcome(run.path)) or "")
 
 
 @pytest.mark.sample(1)
