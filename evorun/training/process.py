@@ -171,7 +171,9 @@ class TrainerProcess:
         connected = asyncio.get_running_loop().create_future()
 
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if not connected.done():
+            if connected.done():  # another process, or one that comes after the trainer's end
+                writer.close()
+            else:
                 connected.set_result((reader, writer))
 
         evidence = Evidence(folder, log, job.training.processes, len(layout))
@@ -299,6 +301,7 @@ class TrainerProcess:
             # It may have sent its last answer; an end of its connection is one, too.
             await asyncio.wait({waited_for}, timeout=LAST_WORDS_S if self._reader is not None else 0)
             if not waited_for.done():
+                waited_for.cancel()  # hang up on a process that connects only now, too: it would wait for a command
                 raise await self._broken()
 
     async def _broken(self) -> EvorunError:

@@ -6,6 +6,7 @@ The first rank answers each command with figures; the trouble befalls the last o
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 from evorun.training import tcp, worker
@@ -22,6 +23,8 @@ def main(file: Path, rank: int) -> int:
     if trouble == "never starts":
         RANK.note("reaching the other processes", waits=not last)
     if not last:
+        while trouble == "is killed first" and not Path(job.log).with_name("noticed").exists():
+            time.sleep(0.01)
         host, _, port = job.socket.rpartition(":")
         link = tcp.connect(host, int(port), job.secret)
         stream = link.makefile("rb")
@@ -41,7 +44,7 @@ def main(file: Path, rank: int) -> int:
     if trouble == "raises":
         RANK.fail(Failed(reason="ValueError: no such layer", rank=rank, doing="update 1", at="a.py:1 in f", time=1.0))
         return 1
-    if trouble == "is killed":  # as torchrun reports it
+    if trouble in ("is killed", "is killed first"):  # as torchrun reports it
         print(f"  rank      : {rank} (local_rank: 0)\n  exitcode  : -9 (pid: 7)", flush=True)
         return 1
     if trouble != "none":

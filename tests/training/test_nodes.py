@@ -20,12 +20,12 @@ from safetensors.torch import load_file
 from steps import EXACT, random_rows, tiny
 
 from building import make_config, make_job, policy_gradient, training_config
-from evorun.errors import ConfigError, TrainingError
+from evorun.errors import ConfigError, EvorunError, TrainingError
 from evorun.models.config import ModelConfig
 from evorun.models.devices import VISIBLE
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL
-from evorun.training import node, tcp
+from evorun.training import node, process, tcp
 from evorun.training.launching import Place
 from evorun.training.layout import Share, lay_out
 from evorun.training.node_wire import RENDEZVOUS
@@ -112,6 +112,23 @@ async def test_a_failure_on_the_other_node_is_shown(trouble: str, said: str, tmp
     with pytest.raises(TrainingError, match=said):  # it may befall the node before the start is over
         async with started(tmp_path, trouble, hang_timeout=1.0 if trouble == "hangs" else None) as (trainer, _, _):
             await trainer.ask(Train(number=1))
+
+
+@pytest.mark.usefixtures("stand_ins")
+async def test_a_failure_before_the_first_rank_connects_ends_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explain = TrainerProcess._broken
+
+    async def broken(self: TrainerProcess) -> EvorunError:
+        (tmp_path / "noticed").touch()  # the first rank connects now
+        return await explain(self)
+
+    monkeypatch.setattr(TrainerProcess, "_broken", broken)
+    monkeypatch.setattr(process, "ENDING_S", 1000.0)  # longer than a trainer may take here
+    with pytest.raises(TrainingError, match=r"rank 1 of the trainer's 2 on .* was killed by signal 9 \(SIGKILL\)"):
+        async with started(tmp_path, "is killed first"):
+            pass
 
 
 @pytest.mark.usefixtures("stand_ins")
