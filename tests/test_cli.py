@@ -441,6 +441,7 @@ main(["list"])
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("state", "expected"),
     [

@@ -53,6 +53,7 @@ def test_a_folder_with_anything_in_it_stays(tmp_path: Path) -> None:
     assert not (tmp_path / "above" / "run").exists()
 
 
+@pytest.mark.nightly
 def test_paths_with_blanks_and_letters_beyond_ascii(tmp_path: Path) -> None:
     place, name = tmp_path / "dätä (1) = neu", "dätä (1) = neu"
     place.mkdir()

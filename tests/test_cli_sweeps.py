@@ -194,6 +194,7 @@ def test_what_a_sweep_will_not_reach_is_said_once(budgets: str, tmp_path: Path) 
     assert carried_out.call_count == 2 * len(budgets.split(","))
 
 
+@pytest.mark.nightly
 def test_all_warnings_by_settings_precede_the_jobs_of_a_sweep(tmp_path: Path) -> None:
     small = ("task=mathbench", "task.source=sample", "engine=simulated", "engine.skill=0.6", "engine.improvement=0.5")
     words = ("-m", "method=rsa,zero_shot", "budget.calls_per_problem=30", "judge=oracle", *small)
@@ -374,6 +375,7 @@ def test_an_interrupted_sweep_says_how_each_job_is_and_what_goes_on(tmp_path: Pa
     ]
 
 
+@pytest.mark.nightly
 def test_a_job_that_cannot_begin_has_failed_until_a_resume_begins_it(tmp_path: Path) -> None:
     words = ("-m", *DRY_RUN[1:], "method=best_of_n,zero_shot", "seed=0,1", "hydra.sweep.dir=sweep")
 
@@ -420,6 +422,7 @@ def test_a_complete_run_without_its_report_is_not_done(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_a_repeated_sweep_has_a_line_for_each_complete_job(tmp_path: Path) -> None:
     sweep = ("-m", *DRY_RUN[1:], "method=zero_shot", "task.limit=3", "seed=0,1", "hydra.sweep.dir=sweep")
     first = evorun_here(*sweep, cwd=tmp_path).stdout.splitlines()

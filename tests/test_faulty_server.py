@@ -58,6 +58,7 @@ def _clean(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     return folder, *carry_out(folder, "--clean")
 
 
+@pytest.mark.nightly
 def test_what_is_never_answered_is_counted(clean: tuple[Path, dict[str, Any], dict[str, int]]) -> None:
     folder, results, done = clean
     assert results["wasted"] == {}

@@ -45,6 +45,7 @@ def test_findings_of_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     }
 
 
+@pytest.mark.nightly
 def test_a_report_of_one_run_and_of_two(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / f"run{seed}", RunSpec(problems=6, seed=seed)) for seed in range(2)]
     results = json.loads((runs[0] / "results.json").read_text())

@@ -76,6 +76,7 @@ def test_calls_of_lyria_are_a_mean(tmp_path: Path) -> None:
     assert sum(measure(tmp_path, *words).values()) == pytest.approx(count(*words)["generate"], rel=0.1)
 
 
+@pytest.mark.nightly
 def test_calls_of_learning_are_those_of_a_run(tmp_path: Path) -> None:
     words = (*LEARNING, "method=espl", "task=dapo_aime25")
     estimated, measured = count(*words), measure(tmp_path, *words)

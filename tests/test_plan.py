@@ -284,6 +284,7 @@ def test_a_model_that_cannot_be_one_is_an_error_of_a_line(tmp_path: Path, model:
         )
 
 
+@pytest.mark.nightly
 def test_the_limit_is_on_tokens_and_gpus_together(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     prices = tmp_path / "prices.yaml"
     prices.write_text("gpus: {H100: {hour: 1000.0, date: 2026-11-01, source: ours}}")
@@ -369,6 +370,7 @@ def test_recorded_pairs_of_runs_give_the_spread_of_their_differences(
         assert [arm.difference_pair for arm in arms] == [[], []]
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_trials")
 def test_each_pair_of_methods_has_the_figure_that_the_report_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -408,6 +410,7 @@ def test_each_pair_of_methods_has_the_figure_that_the_report_says(
     assert f": {' to '.join(said)} (paired" in line
 
 
+@pytest.mark.nightly
 def test_the_runs_that_make_a_student_are_planned_with_their_price(tmp_path: Path) -> None:
     student = ("student=dpft", "model=llama3_2_3b", "engine=transformers", "student.tuning.eval_every=null")
     sizes = ("task.instances=3", "task.training_instances=4")
@@ -486,6 +489,7 @@ def test_arms_are_told_apart_by_settings_of_a_simulated_model_and_named_by_what_
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_trials")
 def test_each_arm_of_several_budgets_has_its_own_in_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["experiment=lyria/scaling", "engine=simulated", "task=sudoku", "task.instances=4", "seed=0"]
@@ -622,6 +626,7 @@ def test_runs_of_simulated_models_tell_no_rate(capsys: pytest.CaptureFixture[str
     assert "Hours: unknown, simulated runs tell no rate." in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_trials")
 def test_hours_of_several_sources_name_their_arms_and_have_a_sum(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["-m", "method=zero_shot,grpo", *SMALL, "engine=vllm", "hydra.sweeper.variants=[{model: random}]"]

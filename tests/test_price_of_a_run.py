@@ -98,6 +98,7 @@ def test_a_budget_of_dollars_is_refused_without_a_price(words: tuple[str, ...], 
     assert not (tmp_path / "run" / "manifest.json").exists()
 
 
+@pytest.mark.nightly
 def test_an_unknown_price_says_so_and_is_not_0(tmp_path: Path) -> None:
     with served("--clean") as (url, _):
         words = ("engine=server", "model=api", "model.id=other", f"engine.base_urls=[{url}]", "method=zero_shot")

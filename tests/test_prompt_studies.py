@@ -65,6 +65,7 @@ def test_each_cell_is_the_mean_over_problems_under_its_weights_and_prompt(run: P
     assert read(run / "artifacts" / "simulated_policy.json")["learned"] > 0
 
 
+@pytest.mark.nightly
 def test_a_study_that_is_there_is_not_paid_for_again_and_the_window_can_be_added(run: Path) -> None:
     before = (run / "artifacts" / "transplant.json").read_bytes()
     [journal] = run.glob("transplant/step_2/*/run/journal.sqlite")

@@ -83,6 +83,7 @@ def keys(folder: Path) -> list[str]:
 # --- duels ---
 
 
+@pytest.mark.nightly
 def test_a_run_that_rates_pairs_has_them_rated_again(ratings: Path) -> None:
     folder = study(ratings, "judge=policy")
     assert records(folder, "comparisons") == records(ratings, "comparisons")
@@ -241,6 +242,7 @@ def test_ratings_are_the_mode_of_bradley_terry_and_the_best_one_is_the_choice(du
     assert row(folder, "accuracy: the run's choices").difference.value == pytest.approx(sum(gain) / len(gain))
 
 
+@pytest.mark.nightly
 def test_a_budget_ends_a_study_and_a_larger_one_goes_on(duels: Path) -> None:
     words = ("judge=qwen2_5_7b", "judge_engine=simulated", "judge_engine.judge_skill=0.4")
     first = study(duels, *words, "budget.calls=9")

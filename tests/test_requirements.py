@@ -98,6 +98,7 @@ def test_a_chat_template_without_a_tools_turn(tmp_path: Path) -> None:
     require_parts(check(composed(*run, "method=zero_shot", "engine=transformers", "model.tool_role=user")))
 
 
+@pytest.mark.nightly
 @pytest.mark.embedded
 @pytest.mark.skipif(not is_ready(), reason="no embedded model")
 def test_the_model_of_a_student(tmp_path: Path) -> None:

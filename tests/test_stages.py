@@ -230,6 +230,7 @@ def _first(config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> 
         return prepare(config, tmp_path_factory.mktemp("first"), Runs())
 
 
+@pytest.mark.nightly
 def test_a_student_of_all_weights_is_the_runs_model(config: dict[str, Any], first: Prepared) -> None:
     runs = Runs()
     done = prepare(changed(config, "training", "weights", to="full"), first.folder.parent, runs, name="full")

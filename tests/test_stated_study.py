@@ -180,6 +180,7 @@ def test_the_report_says_that_the_runs_kept_to_the_file(started: Path) -> None:
     assert said.count(document["findings"][0]) == 1
 
 
+@pytest.mark.nightly
 def test_another_start_keeps_the_first_record_and_refuses_a_changed_file(started: Path) -> None:
     first, file = read_sweep(started / "sweep").study, started / "study.yaml"
     assert evorun_here("study", file, "hydra.sweep.dir=sweep", cwd=started).returncode == 0

@@ -220,6 +220,7 @@ def test_ratings_at_equal_length_are_those_of_a_logistic_regression(runs: Path, 
     assert len(set(longer)) > 2
 
 
+@pytest.mark.nightly
 def test_the_budget_ends_it_early_and_a_larger_one_goes_on(runs: Path, tmp_path: Path, judged: Path) -> None:
     folder, whole = tmp_path / "short", results(judged)
     found = held(folder, runs, "judge=oracle", "budget.calls=30")

@@ -118,6 +118,7 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return small_run(tmp_path_factory.mktemp("parent") / "run", "method=grpo method.steps=4")
 
 
+@pytest.mark.nightly
 def test_a_stopped_extension_goes_on(parent: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh, folder = small_run(tmp_path / "fresh", "method=grpo method.steps=6"), tmp_path / "extended"
     complete = SimulatedModel.complete

@@ -53,6 +53,7 @@ def without_seconds(results: Path) -> Any:
     return found
 
 
+@pytest.mark.nightly
 def test_an_archive_is_replayed_elsewhere(home: Path, export: Callable[..., Path], tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     with zipfile.ZipFile(export("archive", "runs.zip")) as archive:

@@ -556,6 +556,7 @@ async def effect(folder: Path, **config: Any) -> object:
     )
 
 
+@pytest.mark.nightly
 async def test_every_field_has_an_effect(tmp_path: Path) -> None:
     """On what is asked and of whom, on the population, or on what the trainer is told."""
     (tmp_path / "summary.md").write_text("Retell it: {{ rollout }}")

@@ -18,6 +18,7 @@ async def asked(method: Any, folder: Path) -> list[tuple[Any, ...]]:
     return (await drive(method, folder, varied, task=BreedingQuiz(), problems=1)).model.everything()
 
 
+@pytest.mark.nightly
 async def test_it_asks_what_lyria_asks(tmp_path: Path) -> None:
     laft = await asked(make_method("laft"), tmp_path / "laft")
     assert laft == await asked(make_method("lyria", population=20, generations=20), tmp_path / "lyria")

@@ -423,6 +423,7 @@ def left(run: Run) -> dict[str, bytes]:
     return {name: (run.path / name).read_bytes() for name in FILES}
 
 
+@pytest.mark.nightly
 def test_without_refinements_it_is_ppo_under_the_same_rubric(tmp_path: Path) -> None:
     """To the bit: the same calls, and the same rows for the same updates of a trainer that is told the same."""
     assert make_method("mpo").make_objective(tmp_path) == make_method("ppo").make_objective(tmp_path)

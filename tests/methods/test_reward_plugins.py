@@ -145,6 +145,7 @@ PLANNED = ("method=grpo", "task=arithmetic", "method.steps=3", "method.problems_
 JUDGED = ("task.test_problems=2", "engine=simulated", "reward=gpt_4o", "reward_engine=openai", "training=lora")
 
 
+@pytest.mark.nightly
 def test_a_plan_counts_the_calls_of_a_reward_for_each_rollout(tmp_path: Path) -> None:
     plan = make_plan([composed(*PLANNED, *JUDGED, "method.reward_source=asking")], tmp_path)
     roles = {role.role: role for role in plan.arms[0].roles}

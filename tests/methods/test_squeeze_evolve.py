@@ -56,6 +56,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, prices: str) -> Run:
     return run
 
 
+@pytest.mark.nightly
 def test_with_one_model_it_is_rsa_to_the_byte(tmp_path: Path) -> None:
     sizes = ("task=mathbench", "task.source=sample", "task.limit=4", "method.population=6", "method.steps=4")
     alike = (*sizes, "method.subset=3", "method.temperature=0.7", "method.top_p=0.8")

@@ -190,6 +190,7 @@ async def test_a_reply_of_a_schema_is_written_on_the_final_channel(folder: Path)
     assert json.loads(reply.completions[0].text) == {"verdict": "A"}
 
 
+@pytest.mark.nightly
 async def test_the_transformers_engine_goes_on_from_a_tiny_gpt_oss_s_own_tokens(tmp_path: Path) -> None:
     """Its random tokens make no messages; what is added between them is by the format all the same."""
     folder = write_tiny_gpt_oss(tmp_path)

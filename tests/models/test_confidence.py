@@ -128,6 +128,7 @@ def replies(served: ModelConfig) -> Any:
 
 
 class TestTransformers:
+    @pytest.mark.nightly
     def test_they_are_those_of_a_plain_forward_pass(self, served: ModelConfig, replies: Any) -> None:
         model = plain_model(served.id)  # type: ignore[arg-type]
         sampled, greedy, without, _, _ = replies

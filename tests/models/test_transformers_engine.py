@@ -234,6 +234,7 @@ async def test_close_ends_calls_in_flight_and_the_worker(served: ModelConfig) ->
     assert not model._worker.is_alive()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("most", [4, 1])
 async def test_after_a_lack_of_memory_fewer_completions_are_decoded_together(
     most: int, served: ModelConfig, engine: TransformersModel, monkeypatch: pytest.MonkeyPatch

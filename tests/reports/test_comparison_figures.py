@@ -151,6 +151,7 @@ def test_a_floor_is_one_level_where_it_ended_with_its_name_beside_it(sweep: Figu
     assert "lyria, random baseline" in svg.text
 
 
+@pytest.mark.nightly
 def test_names_stand_beside_the_lines_each_once_and_on_a_line_of_its_own(
     tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:
@@ -355,6 +356,7 @@ def test_more_methods_than_colours_are_all_drawn_and_told_apart(tmp_path: Path, 
     assert not svg.find(".*-band")
 
 
+@pytest.mark.nightly
 def test_each_task_has_its_figures_and_a_method_its_colour_in_all(
     tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:
@@ -373,6 +375,7 @@ def test_each_task_has_its_figures_and_a_method_its_colour_in_all(
         assert first["stroke"] == second["stroke"]
 
 
+@pytest.mark.nightly
 def test_captions_by_step_say_what_the_steps_of_samples_for_an_oracle_are(tmp_path: Path) -> None:
     drawn = {"method": {"name": "best_of_n", "choose": "oracle", "batches": 2, "generations": None}, "seed": 0}
     runs = [write_method(tmp_path / "other", [True, False], steps=2, method="lyria")]

@@ -90,6 +90,7 @@ def test_a_refused_pair_is_one_line(two: list[Path]) -> None:
     assert "gepa is not paired: another task: livecodebench, not mathbench" in _rows(_printed([*two, other]))
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("without_figures")
 def test_groups_stand_below_one_another_each_with_its_reference(tmp_path: Path) -> None:
     runs = [
@@ -218,6 +219,7 @@ def test_a_narrow_page_has_the_names_of_lines_beside_their_marks(two: list[Path]
     assert legend.count("<svg") == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("without_figures")
 def test_links_lead_to_the_runs_own_pages(two: list[Path], tmp_path: Path) -> None:
     (tmp_path / "else where").mkdir()
@@ -304,6 +306,7 @@ def test_the_page_shows_scores_and_draws_them(scored: list[Path]) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_a_score_that_stays_where_it_is_has_a_line_and_no_figure(tmp_path: Path) -> None:
     moving, flat = [10.0, 90.0, 50.0, 70.0, 30.0, 100.0], [0.0, 12.0, 0.0, 12.0, 0.0, 0.0]
     names = ("penalised_score", "style", "length")

@@ -82,6 +82,7 @@ def test_a_note_says_why_an_interval_by_stratum_is_missing(tmp_path: Path) -> No
     assert strata_note(compare(few)) == "There is no interval where a stratum has a single problem."
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("without_figures")
 def test_differences_by_stratum_are_on_the_page_and_exported(whole: ComparedRuns, tmp_path: Path) -> None:
     html = write_comparison(whole, tmp_path / "comparison.html").read_text("utf-8")

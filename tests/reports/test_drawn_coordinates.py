@@ -82,6 +82,7 @@ def _of_one(
         return run, render_report(train(run) if request.param else run), request.param
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("unit", ["step", "calls", "tokens"])
 def test_a_runs_curves_stand_at_the_costs_that_their_axis_names(of_one: tuple[Path, str, bool], unit: str) -> None:
     run, html, trained = of_one
@@ -165,6 +166,7 @@ def test_figures_of_a_search_are_its_strata_duels_and_posteriors(
     assert has(calibration, [(fmean(mean for mean, _ in own), fmean(right for _, right in own)) for own in groups])
 
 
+@pytest.mark.nightly
 def test_a_single_arm_has_its_strata_as_means_over_seeds(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     draw_only("accuracy-strata")
     small = RunSpec(problems=6, candidates=12, duels=6)
@@ -222,6 +224,7 @@ def test_a_tree_has_its_members_at_the_steps_that_made_them(evolved: tuple[Path,
     assert drawn == [pytest.approx(one["generation"], abs=1e-3) for one in members]
 
 
+@pytest.mark.nightly
 def test_figures_of_training_steps_are_those_of_the_records(
     evolved: tuple[Path, str], tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:

@@ -59,6 +59,7 @@ def _of_one(tmp_path_factory: pytest.TempPathFactory, drawing_only: Callable[...
         return run, render_report(run)
 
 
+@pytest.mark.nightly
 def test_bands_of_strata_are_wilsons_intervals_of_their_own_problems(of_one: tuple[Path, str]) -> None:
     run, html = of_one
     panels = panels_of(html, "Accuracy by generation in each stratum")
@@ -81,6 +82,7 @@ def test_a_runs_band_is_wilsons_interval_at_each_point(of_one: tuple[Path, str],
     assert is_band(band, [(at, *wilson(share, len(RIGHT))) for at, share in series])
 
 
+@pytest.mark.nightly
 def test_other_scores_are_drawn_each_on_its_own_scale(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     draw_only("scores", "penalised_score-step")
     names = {"accuracy": 1, "penalised_score": 100, "first_other": 10, "second_other": 1000}
@@ -230,6 +232,7 @@ def test_seeds_that_agree_have_a_bar_beside_the_others(tmp_path: Path, draw_only
     assert f"{100 * low:.1f} to {100 * high:.1f} %" in shown
 
 
+@pytest.mark.nightly
 def test_means_of_training_and_of_rubrics_are_over_what_all_seeds_have(
     tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:
@@ -400,6 +403,7 @@ def test_the_span_is_shaded_in_which_reward_and_gold_part(
     assert [20, until] in edges  # from the first evaluation after the fall, as the banner says
 
 
+@pytest.mark.nightly
 def test_no_span_is_shaded_where_reward_and_gold_rise_together(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     draw_only("gold")
     run = write_rubric_run(tmp_path / "run", RubricSpec())

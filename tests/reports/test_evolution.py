@@ -224,6 +224,7 @@ def test_a_page_says_what_a_rollout_was_learned_with_and_never_calls_a_reward_so
     ]
 
 
+@pytest.mark.nightly
 def test_a_page_says_that_weights_change_between_steps_where_they_do(
     tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:

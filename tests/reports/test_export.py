@@ -32,6 +32,7 @@ def _drawing() -> drawing.Drawing:
     return drawn
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("drawn_files")
 def test_an_exported_figure_stands_alone_in_the_colours_of_the_light_page(tmp_path: Path) -> None:
     export(tmp_path / "new" / "folder", [_drawing().with_caption("of one seed, 0")], [])

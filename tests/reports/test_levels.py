@@ -206,6 +206,7 @@ def _draw(compared: ComparedRuns) -> Drawing | None:
     return next((drawing for drawing in drawn if drawing.name == "levels-points"), None)
 
 
+@pytest.mark.nightly
 def test_scores_are_drawn_against_the_calls_of_budgets(compared: ComparedRuns) -> None:
     drawing = _draw(compared)
     assert drawing is not None
@@ -220,6 +221,7 @@ def test_scores_are_drawn_against_the_calls_of_budgets(compared: ComparedRuns) -
     assert lines == {method: styles[f"{method}, budget=calls_300"]["color"] for method in ("best_of_n", "lyria")}
 
 
+@pytest.mark.nightly
 def test_scores_are_drawn_against_numbers_but_not_against_other_words(tmp_path: Path) -> None:
     def write(key: str, values: Sequence[str]) -> ComparedRuns:
         return _compare(

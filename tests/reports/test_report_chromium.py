@@ -314,6 +314,7 @@ def test_light_and_dark_follow_the_reader(page: Any) -> None:
     assert colours[0] != colours[1]
 
 
+@pytest.mark.nightly
 def test_the_page_works_without_candidates_or_duels(
     chromium: Any, tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:

@@ -268,6 +268,7 @@ def test_importing_reports_loads_nothing_heavy() -> None:
     assert result.stdout.strip() == "set()"
 
 
+@pytest.mark.nightly
 def test_a_methods_own_figures_and_its_pool_are_drawn_by_step(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     draw_only("method_figures")
     run = write_run(tmp_path / "run", RunSpec(problems=2, generations=2))
@@ -310,6 +311,7 @@ def test_a_methods_own_figures_are_dotted_where_few_problems_have_them(
     assert solid == dotted[:2]
 
 
+@pytest.mark.nightly
 def test_training_steps_are_drawn_and_their_names_escaped(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     draw_only("training")
     run = write_run(tmp_path / "run", RunSpec(problems=2))

@@ -147,6 +147,7 @@ def _make_sweep(folder: Path, *jobs: str) -> None:
     write_sweep(folder, new_sweep(["evorun", "-m"], "basic", recorded))
 
 
+@pytest.mark.nightly
 def test_an_unfinished_sweep_says_at_the_head_how_many_of_its_jobs_are_done(sweep: Path, report: Report) -> None:
     write_method(sweep / "stopped", GOOD, method="lyria", status="interrupted")
     _make_sweep(sweep, "good", "poor", "stopped", "later", "last")

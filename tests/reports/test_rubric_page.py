@@ -79,6 +79,7 @@ def _reward_by_a_plug_in(hacked: Path, run: Path) -> Path:
     return run
 
 
+@pytest.mark.nightly
 def test_the_reward_of_a_plug_in_is_drawn_with_the_score_and_said_to_part_from_it(
     hacked: Path, tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:
@@ -96,6 +97,7 @@ def test_the_reward_of_a_plug_in_is_drawn_with_the_score_and_said_to_part_from_i
     assert "Dashed lines: a rubric was replaced" not in html
 
 
+@pytest.mark.nightly
 def test_monitors_warn_of_no_filler_of_a_simulated_model(
     hacked: Path, tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:
@@ -111,6 +113,7 @@ def test_monitors_warn_of_no_filler_of_a_simulated_model(
     assert "Nothing warns here: the reasoning of a simulated model is filler" in render_report(run)
 
 
+@pytest.mark.nightly
 def test_a_comparison_draws_each_arms_reward_above_its_score(
     hacked: Path, tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:

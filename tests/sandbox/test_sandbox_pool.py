@@ -422,6 +422,7 @@ async def test_without_runsc_gvisor_is_refused_in_a_line(monkeypatch: pytest.Mon
         await opened(isolation="gvisor")
 
 
+@pytest.mark.nightly
 @AS_ROOT
 @pytest.mark.parametrize(
     "isolation",

@@ -219,6 +219,7 @@ def key(example: dict[str, Any]) -> tuple[str, str, str]:
     return Path(example["run"]).name, example["problem"], example["candidate"]
 
 
+@pytest.mark.nightly
 def test_lyrias_traces_are_those_of_the_paper(lyria_runs: list[Path], tmp_path: Path) -> None:
     examples, counts = export(*lyria_runs, "kind=laft", output=tmp_path / "laft.jsonl")
     kept, dropped = expected(lyria_runs, children=True)

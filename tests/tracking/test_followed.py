@@ -138,6 +138,7 @@ def test_a_killed_line_is_written_again(tmp_path: Path) -> None:
     assert points.read_bytes().count(b"\n") == whole.count(b"\n")
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("plugins")
 def test_dead_and_hanging_trackers_delay_no_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -159,6 +160,7 @@ def test_dead_and_hanging_trackers_delay_no_run(
     assert state["sent"]["kept"] == {"rows": 3, "closed": "completed"}
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("plugins")
 def test_a_tracker_that_has_everything_is_not_opened_again(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", RunSpec(problems=2, candidates=4, generations=2, duels=2))

@@ -196,6 +196,7 @@ async def test_all_weights_are_left_as_a_model_that_an_engine_serves(model: Path
     assert not (out / "training_args.bin").exists()
 
 
+@pytest.mark.nightly
 def test_the_size_of_a_pass_changes_nothing_but_rounding(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +278,7 @@ def test_weights_that_are_no_numbers_end_it(model: Path, tmp_path: Path) -> None
         tuned.obey(*steps(1, 2))
 
 
+@pytest.mark.nightly
 def test_a_fork_goes_on_with_settings_of_its_own_as_plain_torch_does(model: Path, tmp_path: Path) -> None:
     """The moments of the optimiser stay; its rate, decay and betas are not those of the checkpoint."""
     saved, out = tmp_path / "saved", tmp_path / "out"

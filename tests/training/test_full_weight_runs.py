@@ -129,6 +129,7 @@ def test_each_version_answers_by_its_own_weights_and_a_resumed_trainer_goes_on_w
     assert completions(served) == completions(newest)
 
 
+@pytest.mark.nightly
 def test_in_bfloat16_weights_of_float32_are_trained_and_exported_as_they_compute(model: Path, tmp_path: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM

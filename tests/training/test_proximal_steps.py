@@ -208,6 +208,7 @@ def test_passes_of_any_size_and_either_critic_come_to_the_same(tmp_path: Path) -
     assert whole.figures[2]["loss"] != whole.figures[0]["loss"]
 
 
+@pytest.mark.nightly
 def test_the_learning_rate_changes_by_batch_where_it_is_told_to(tmp_path: Path) -> None:
     """Two minibatches are two steps of the optimiser."""
     from transformers import TrainerCallback
@@ -260,6 +261,7 @@ def test_popart_makes_steps_that_the_scale_of_rewards_does_not_change(tmp_path: 
     assert (found["one"][1].head.scale, found["one"][1].head.mean) == (head.scale, head.mean)
 
 
+@pytest.mark.nightly
 def test_a_critic_starts_again_where_what_rewards_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known: list[float] = []
 

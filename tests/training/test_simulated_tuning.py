@@ -142,6 +142,7 @@ async def test_what_nobody_can_grade_shows_the_skill_that_is_set(tmp_path: Path)
     assert (await data.evaluate())["data_skill"] == pytest.approx((0.5 + 0.2 + 0.2) / 3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("task", [pytest.param("sudoku", marks=pytest.mark.nightly), "graph_coloring", "tsp"])
 def test_answers_from_scratch_show_their_skill(task: str) -> None:
     loaded = check(composed(f"task={task}", "method=zero_shot", "engine=simulated", "task.instances=12")).task.load()
@@ -187,6 +188,7 @@ def learned(run: Path) -> float:
     return float(json.loads((run / "artifacts" / "adapter" / "simulated_policy.json").read_bytes())["learned"])
 
 
+@pytest.mark.nightly
 def test_a_run_learns_from_a_file_and_leaves_the_same_after_a_stop_and_in_a_replay(tmp_path: Path) -> None:
     data = write_data(tmp_path / "data.jsonl")
     whole = train(tmp_path / "whole", data)

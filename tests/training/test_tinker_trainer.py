@@ -72,6 +72,7 @@ CASES = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [pytest.param("dr_grpo", marks=pytest.mark.nightly), "cispo"])
 async def test_updates_are_those_of_trl(case: str, model: Path, server: Any, tmp_path: Path) -> None:
@@ -212,6 +213,7 @@ async def test_messages_are_answered_and_a_checkpoint_restores_all(server: Any, 
     assert [step["learning_rate"] for step in server.steps] == [0.0, 0.025, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05]
 
 
+@pytest.mark.nightly
 async def test_a_server_that_falls_silent_is_a_line(server: Any, tmp_path: Path) -> None:
     trainer = await start_trainer(job := job_for(server, tmp_path), tmp_path / "log")
     job.training.hang_timeout = 0.5  # not at the start: a busy machine may take any time for that
@@ -325,6 +327,7 @@ async def test_an_engine_samples_and_counts(server: Any, model: Path) -> None:
     assert server.seen[-1].endswith("/finish")
 
 
+@pytest.mark.nightly
 async def test_weights_that_cannot_be_downloaded_leave_their_address(
     server: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

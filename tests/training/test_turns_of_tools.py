@@ -60,7 +60,7 @@ def told(rows: Sequence[Row], token: int, masked: bool) -> list[Row]:
     ]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.embedded
 @pytest.mark.skipif(not EMBEDDED, reason=NO_TOKENIZER)
 @pytest.mark.parametrize(

@@ -162,6 +162,7 @@ def test_a_run_killed_within_an_episode_resumes_to_the_same_bytes(rows: Path, tm
     check_killed_run([*task, "engine.seconds_per_token=0.01"], tmp_path, "tools")
 
 
+@pytest.mark.nightly
 def test_grpo_learns_from_episodes_and_replays(rows: Path, tmp_path: Path) -> None:
     task = ["task=environment", f"task.environment={LOCKS}:Lock", f"task.rows={rows}", "task.train_problems=2"]
     method = ["method=grpo", "method.steps=2", "method.problems_per_step=2", "method.group=4"]

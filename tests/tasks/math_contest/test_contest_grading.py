@@ -194,6 +194,7 @@ async def test_an_answer_that_takes_memory_is_wrong_and_others_go_on(
         verifier.close()
 
 
+@pytest.mark.nightly
 async def test_a_worker_that_dies_is_replaced(verifier: Verifier) -> None:
     assert (await verifier.compare(r"\sqrt{20}", r"2\sqrt{5}")).equal
     assert verifier._worker is not None
@@ -210,6 +211,7 @@ async def test_answers_are_compared_off_the_main_thread_and_in_any_loop(verifier
     assert [result.equal for result in results] == [True, True]
 
 
+@pytest.mark.nightly
 async def test_without_math_verify_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "math_verify.py").write_text("raise ImportError('no module of this name')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

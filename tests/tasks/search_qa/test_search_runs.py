@@ -36,6 +36,7 @@ def test_a_resumed_run_searches_nothing_again(tmp_path: Path, monkeypatch: pytes
     assert again.files() == done.files()
 
 
+@pytest.mark.nightly
 def test_tool_calls_are_counted_in_all_costs_and_alike_on_a_resume(tmp_path: Path) -> None:
     words = (*TASK, "method=best_of_n", "method.samples=3", "method.rounds=1")
     done = simulated_run(tmp_path / "run", *words)

@@ -30,6 +30,7 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
+@pytest.mark.nightly
 def test_text_files_of_all_sizes(tmp_path: Path) -> None:
     lines = [
         "\ufeff# puzzles of three sizes",
@@ -48,6 +49,7 @@ def test_text_files_of_all_sizes(tmp_path: Path) -> None:
     assert (given.provenance.source, given.provenance.description) == ("stand_in", "instances of file mixed.txt")
 
 
+@pytest.mark.nightly
 async def test_the_outside_sets_load_in_both_formats_with_their_solutions(tmp_path: Path) -> None:
     unique = [record for record in records() if record["solutions"] == 1][::4]
     jsonl = write(tmp_path / "some.jsonl", b"\n".join(msgspec.json.encode(record) for record in unique))

@@ -83,6 +83,7 @@ def test_numbers_out_of_range_are_an_error_of_the_answer_not_of_its_form() -> No
     assert not TASK.measure(problems(3)[0], answer).correct
 
 
+@pytest.mark.nightly
 def test_digits_without_blanks_are_for_small_grids_only() -> None:
     assert TASK.read_answer(problems(2)[0], "1234\n3412\n2143\n4321") == "1 2 3 4\n3 4 1 2\n2 1 4 3\n4 3 2 1"
     with pytest.raises(ValueError, match=r"row 1: expected 16 whole numbers .* got '1234567890123456'"):
