@@ -26,6 +26,7 @@ changing = failing_parts:Changing
 number = failing_parts:NUMBER
 garbled = failing_parts:
 mistyped = failing_parts:Mistyped
+outdated = failing_parts:Outdated
 zero_shot = failing_parts:Failing
 [evorun.tasks]
 unloadable = failing_parts:UnloadableConfig
@@ -75,6 +76,10 @@ class Changing(Failing):
 class Mistyped(Failing):
     regime = "problem-only"
 
+class Outdated(Failing):
+    def budget_obstacle(self, calls: int):
+        return None
+
 class Crashing(Rows):
     def score(self, problem, response, gold):
         return [].pop()
@@ -97,6 +102,7 @@ UNUSABLE = {
     "garbled": "",
     "mistyped": "ValueError: regime: expected one of problem_only, demonstrations, public_tests, oracle, labels, got "
     "'problem-only'",
+    "outdated": "TypeError: budget_obstacle: expected (self, calls, judges=1), got (self, calls: int)",
 }
 SHADOWED = ("method=zero_shot", "task=sudoku")
 DRY_RUN = ("task=mathbench", "task.source=sample", "task.limit=1", "engine=simulated", "evorun.progress=off")

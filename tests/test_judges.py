@@ -10,6 +10,8 @@ import pytest
 from building import composed, load_task, simulated_run
 from evorun.cli.overrides import words
 from evorun.errors import ConfigError
+from evorun.methods.base import Method
+from evorun.methods.duels.duel_evolve import DuelEvolve
 from evorun.methods.duels.duels import majority
 from evorun.reports.facts import describe_unevolved
 from evorun.reports.overview import load_outcome
@@ -195,6 +197,16 @@ def test_a_sweep_takes_panels() -> None:
 def test_wrong_judges_are_one_line(arguments: list[str], expected: str) -> None:
     with pytest.raises(ConfigError, match=f"^{expected}"):
         check(composed("engine=simulated", *arguments))
+
+
+def test_a_method_that_refuses_a_budget_is_told_how_many_judges_a_duel_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Method, calls: int, judges: int = 1) -> str:
+        return f"{calls} calls, {judges} judges"
+
+    monkeypatch.setattr(DuelEvolve, "budget_obstacle", refuse)
+    panel = ("judge=[policy,policy,policy]", "budget.calls_per_problem=7")
+    with pytest.raises(ConfigError, match=r"^7 calls, 3 judges$"):
+        check(composed("method=duel_evolve", "task=arithmetic", "engine=simulated", *panel))
 
 
 def test_a_judge_that_nobody_asks_is_said_to_have_no_effect() -> None:

@@ -108,7 +108,10 @@ class Method(ABC):
 
     @property
     def last_step(self) -> int | None:
-        """Number of the last step; None where it is not known beforehand."""
+        """Number of the last step, or an upper bound, by which displays estimate the time left; None if unknown.
+
+        A method that updates weights gives the number itself.
+        """
         return None
 
     @property
@@ -199,10 +202,10 @@ class Method(ABC):
         """
         return []
 
-    def budget_obstacle(self, calls: int) -> str | None:
+    def budget_obstacle(self, calls: int, judges: int = 1) -> str | None:
         """Return why these hyperparameters leave nothing to do within `calls` per problem; None when they do not.
 
-        The reason is one line that names the keys.
+        judges: as above. The reason is one line that names the keys.
         """
         return None
 

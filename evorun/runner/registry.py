@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import hashlib
 import importlib.util
+import inspect
 import itertools
 import logging
 import traceback
@@ -272,9 +273,21 @@ def _load_plugin(kind: Kind, point: metadata.EntryPoint) -> type:
             getattr(found, attribute)
         if kind == "method" and (regime := getattr(found, "regime", None)) not in REGIMES:
             raise ValueError(f"regime: expected one of {', '.join(REGIMES)}, got {regime!r:.60}")
+        if kind == "method":
+            _require_judges(found)
         OmegaConf.structured(getattr(found, "Config", found))
 
     return load_plugin(kind, point, _load(_BASES[kind]), check)
+
+
+def _require_judges(method: "type[Method]") -> None:
+    """Raise TypeError for a method written when these functions took the calls of a budget alone."""
+    for function in (method.warnings, method.budget_obstacle):
+        given = inspect.signature(function)
+        try:
+            given.bind(None, 1, 1)
+        except TypeError as error:
+            raise TypeError(f"{function.__name__}: expected (self, calls, judges=1), got {given}") from error
 
 
 def describe_plugins(**names: str) -> "dict[str, PluginInRun]":

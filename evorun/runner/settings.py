@@ -181,9 +181,10 @@ def check(config: Mapping[str, Any]) -> RunConfig:
                 f"method.{key}: expected a number if no budget is set, got null; set method.{key}=N or "
                 "budget.calls_per_problem=N"
             )
-    if budget.calls_per_problem is not None and (idle := method.budget_obstacle(budget.calls_per_problem)) is not None:
-        raise ConfigError(idle)
     others = read_other_roles(config, method, task, ServedModel(model, asked.engine))
+    calls = budget.calls_per_problem
+    if calls is not None and (idle := method.budget_obstacle(calls, count_judges(others))) is not None:
+        raise ConfigError(idle)
     several = sum(role.startswith(f"{GENERATOR}.") for role in others)
     if (unfit := method.generators_obstacle(several or 1, task.task_class)) is not None:
         raise ConfigError(unfit)

@@ -104,7 +104,7 @@ class TttDiscover(DatasetLevel):
     def make_objective(self, run: Path) -> Objective:
         return self.update_rule.make_objective(self.config.steps)
 
-    def budget_obstacle(self, calls: int) -> str | None:
+    def budget_obstacle(self, calls: int, judges: int = 1) -> str | None:
         needed = self.config.states * self.config.group
         if calls >= needed:
             return None
@@ -114,7 +114,7 @@ class TttDiscover(DatasetLevel):
         )
 
     def warnings(self, calls: int | None, judges: int = 1) -> list[str]:
-        obstacle = None if calls is None else self.budget_obstacle(calls)
+        obstacle = None if calls is None else self.budget_obstacle(calls, judges)
         return [] if obstacle is None else [obstacle]
 
     def information_regime(self, task: type[Task]) -> Regime:
