@@ -34,14 +34,18 @@ RunOnce = Callable[..., Run]
 def check_method(method: type[Method], config: Any, task: TaskConfig, *, real_programs: bool = False) -> None:
     """Check a method that trains no weights, on a task's simulator. Raises AssertionError for the first broken rule.
 
-    config: an instance of the method's `Config`, small enough for a few dozen calls. task: a task with a few problems
-    and available data. real_programs: run the programs of a task that has any; otherwise they get fake verdicts.
+    config: an instance of the method's `Config`, small enough for a few dozen calls. What `optional_limits` names has a
+    number there, and is null in the run under `budget.calls_per_problem`, as in a sweep with a budget. task: a task
+    with a few problems and available data. real_programs: run the programs of a task that has any; otherwise they get
+    fake verdicts.
     """
     make: Any = method
     unlimited = copy.deepcopy(config)
     for key, limit in make(copy.deepcopy(config)).optional_limits.items():
         expect(
-            limit is not None, f"{key}: expected a number, since the first run has no budget, got null; give {key}=N"
+            limit is not None,
+            f"{key}: expected a number, since the first run has no budget, got null; give {key}=N, and the run under "
+            "budget.calls_per_problem takes null by itself",
         )
         setattr(unlimited, key, None)
     with tempfile.TemporaryDirectory() as folder:
