@@ -422,7 +422,6 @@ def test_a_complete_run_without_its_report_is_not_done(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.nightly
 def test_a_repeated_sweep_has_a_line_for_each_complete_job(tmp_path: Path) -> None:
     sweep = ("-m", *DRY_RUN[1:], "method=zero_shot", "task.limit=3", "seed=0,1", "hydra.sweep.dir=sweep")
     first = evorun_here(*sweep, cwd=tmp_path).stdout.splitlines()
@@ -431,11 +430,11 @@ def test_a_repeated_sweep_has_a_line_for_each_complete_job(tmp_path: Path) -> No
     jobs, end = lines[:2], lines[-1]
     assert first[2:] == lines
     assert lines[2] == "sweep: 2 jobs: 2 done"
-    for folder, line in zip(sorted(tmp_path.glob("sweep/*seed-*")), jobs, strict=True):
+    for number, (folder, line) in enumerate(zip(sorted(tmp_path.glob("sweep/*seed-*")), jobs, strict=True), 1):
         accuracy = json.loads((folder / "results.json").read_text())["metrics"]["accuracy"]
         low, high = (f"{100 * bound:.1f}" for bound in accuracy["ci95"])
         said = f"accuracy {100 * accuracy['value']:.1f} % (95 % interval {low} to {high} %)"
-        assert line == f"sweep/{folder.name}: complete, {said}"
+        assert line == f"sweep/{folder.name}: complete, {said}; {number} of 2 jobs ended"
     assert end == "compare the jobs of the sweep: evorun report sweep"
 
 

@@ -503,6 +503,7 @@ def test_a_job_that_fails_beside_others_is_named(tmp_path: Path, capsys: pytest.
     [error] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert error.startswith("error: seed=0: sweep/")
     assert f"failed: {error.removeprefix('error: ')}" in done.stdout
+    assert re.search(r"^seed=1: done, .*; [12] of 2 jobs ended$", done.stderr, re.MULTILINE)
     assert [job["state"] for job in statuses(tmp_path / "sweep", tmp_path)][1] == "done"
     begun = BegunSweep(tmp_path / "sweep", [], {})
     capsys.readouterr()
@@ -510,8 +511,8 @@ def test_a_job_that_fails_beside_others_is_named(tmp_path: Path, capsys: pytest.
     with subprocess.Popen(["sleep", "100"]) as early, mock.patch.object(invocation, "current", this):
         early.terminate()  # before it has a handler
         said = io.BytesIO(b"warning: known\nwarning: new\n")
-        ended = LocalLauncher()._end(_Running(early, "seed=2", tmp_path / "sweep" / "2", said))
-    assert (ended, begun.errors) == ("interrupted", {})
+        LocalLauncher()._end(_Running(early, "seed=2", tmp_path / "sweep" / "2", said), ended := ["failed"])
+    assert (ended, begun.errors) == (["failed", "interrupted"], {})
     assert this.said == {"known": ["seed=0", "seed=2"], "new": ["seed=2"]}
     assert capsys.readouterr().err == "warning: seed=2: new\n"
 

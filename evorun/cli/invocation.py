@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evorun.runs.directory import MANIFEST
+from evorun.runs.formats import counted
 from evorun.runs.sweeps import JobInSweep, record_failure
 
 
@@ -75,6 +76,11 @@ class Invocation:
         if (jobs := self.said[message]) and job is not None and job not in jobs:
             jobs.append(job)
         return True
+
+    def describe_ended(self, statuses: Sequence[str]) -> str:
+        """Return how far the sweep is, `; 3 of 42 jobs ended`. statuses: of the jobs that have ended."""
+        total = 0 if self.sweep is None else len(self.sweep.jobs)
+        return f"; {len(statuses)} of {counted(total, 'job')} ended" if total else ""
 
 
 current = Invocation()

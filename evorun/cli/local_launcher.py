@@ -155,13 +155,13 @@ class LocalLauncher(Launcher):
                                     running[share] = job
                         for share, job in list(running.items()):
                             if job.process.poll() is not None:
-                                statuses.append(self._end(running.pop(share)))
+                                self._end(running.pop(share), statuses)
                         for server in servers:
                             server.check()
                         refresh()
                         time.sleep(_POLL_S)
             except BaseException:
-                statuses += self._stop(list(running.values()))
+                self._stop(list(running.values()), statuses)
                 raise
 
     def _compose(self, overrides: list[str], number: int) -> GivenJob:
@@ -203,14 +203,15 @@ class LocalLauncher(Launcher):
             )
         return _Running(process, name, folder, said)
 
-    def _end(self, job: _Running) -> str:
-        """Print what a job has said that no other has; return its status."""
+    def _end(self, job: _Running, statuses: list[str]) -> None:
+        """Print what a job has said that no other has; add its status."""
         code = job.process.wait()
         remove_unused_run_dir(job.folder)  # of a job that died before it began
         with job.said:
             job.said.seek(0)
             lines = job.said.read().decode("utf-8", "replace").splitlines()
         status = _STATUSES.get(code, "failed")
+        statuses.append(status)
         begun = invocation.current.sweep
         assert begun is not None  # noqa: S101 - the sweeper has begun it
         errors = [make_error(*found.groups()) for line in lines if (found := _ERROR.fullmatch(line))]
@@ -222,12 +223,12 @@ class LocalLauncher(Launcher):
                 style = "bold yellow" if warning else None
                 self._console.print(f"{warning}{job.name}: {message}", style=style, soft_wrap=True)
         if status == "completed":
-            self._console.print(status_line(look_at(job.folder, job.name)), soft_wrap=True)
+            ended = invocation.current.describe_ended([*invocation.current.statuses, *statuses])
+            self._console.print(status_line(look_at(job.folder, job.name)) + ended, soft_wrap=True)
         if status == "failed":
             signalled = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             cause = errors[-1] if errors else EvorunError(signalled)
             self._fail(job.name, str(job.folder.relative_to(begun.folder)), cause)
-        return status
 
     def _fail(self, name: str, folder: str, cause: EvorunError) -> None:
         begun = invocation.current.sweep
@@ -241,12 +242,13 @@ class LocalLauncher(Launcher):
             error = "failed, for the reason above"
         self._console.print(Text.assemble(("error:", "bold red"), f" {name}: {error}"), soft_wrap=True)
 
-    def _stop(self, running: Sequence[_Running]) -> list[str]:
-        """Interrupt jobs and wait for their end; a second interrupt kills them."""
+    def _stop(self, running: Sequence[_Running], statuses: list[str]) -> None:
+        """Interrupt jobs, wait for their end and add their statuses; a second interrupt kills them."""
         try:
             for job in running:
                 job.process.terminate()
-            return [self._end(job) for job in running]
+            for job in running:
+                self._end(job, statuses)
         except KeyboardInterrupt:
             for job in running:
                 job.process.kill()

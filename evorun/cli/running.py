@@ -34,7 +34,7 @@ def carry_out(
     redo_calls, origin: see `run_experiment`. of_sweep: a line takes the place of the tables.
     """
     from evorun.reports.html import is_up_to_date
-    from evorun.reports.summary import describe_complete, print_summary
+    from evorun.reports.summary import print_summary
     from evorun.runner.experiment import run_experiment
     from evorun.runner.registry import blaming_plugins, fault_of_plugin
     from evorun.runner.settings import check
@@ -49,7 +49,7 @@ def carry_out(
         if outcome.status == "completed":
             if outcome.already_complete and is_up_to_date(path):
                 if of_sweep:
-                    console.print(describe_complete(path), soft_wrap=True)
+                    _print_complete(path, console)
                 else:
                     print_summary(path, console)
             else:
@@ -120,7 +120,7 @@ def foresee(config: Mapping[str, Any], loaded: "dict[str, LoadedTask] | None") -
 
 def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transplants: bool, of_sweep: bool) -> None:
     from evorun.reports.facts import is_remark, list_origins
-    from evorun.reports.summary import describe_complete, print_summary
+    from evorun.reports.summary import print_summary
 
     if transplants:
         from evorun.cli.studies import transplant
@@ -138,4 +138,12 @@ def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transpl
     for line in list_origins(load_manifest(path)):
         if not invocation.current.is_said(line):
             console.print(line, style=None if is_remark(line) else "bold yellow")
-    console.print(describe_complete(path), soft_wrap=True)
+    _print_complete(path, console)
+
+
+def _print_complete(path: Path, console: Terminal) -> None:
+    """Print a line on a complete job of a sweep, and how many of the sweep's jobs have ended with it."""
+    from evorun.reports.summary import describe_complete
+
+    ended = invocation.current.describe_ended([*invocation.current.statuses, "completed"])
+    console.print(describe_complete(path) + ended, soft_wrap=True)
