@@ -73,6 +73,36 @@ def test_bands_of_strata_are_wilsons_intervals_of_their_own_problems(of_one: tup
         assert is_band(band, [(step, *wilson(share, n)) for step, share, n in shares])
 
 
+def test_means_in_strata_are_exported_as_points_with_intervals_over_their_seeds(
+    tmp_path: Path, draw_only: Callable[..., None]
+) -> None:
+    draw_only("accuracy-strata")
+    right = [[i % 3 == 0 or i < 3 + seed for i in range(7)] for seed in range(3)]
+    runs = [write_method(tmp_path / str(seed), own, seed=seed, steps=2) for seed, own in enumerate(right)]
+    export_comparison(compare(runs), tmp_path / "files")
+    points = list(csv.DictReader((tmp_path / "files" / "points.csv").open()))
+    found = {(p["stratum"], int(p["step"])): p for p in points if p["figure"] == "accuracy-strata"}
+    seeds = [group_of(read(run, "steps"), "stratum") for run in runs]
+    ends = set()
+    for (stratum, step), point in found.items():
+        means = [fmean(one["correct"] for one in own[stratum] if one["step"] == step) for own in seeds]
+        ci95 = stats.t.interval(0.95, 2, fmean(means), stats.sem(means)) if len(set(means)) > 1 else [fmean(means)] * 2
+        low, high = max(ci95[0], 0), min(ci95[1], 1)
+        assert (point["arm"], point["run"]) == ("zero_shot", "")
+        assert float(point["value"]) == pytest.approx(fmean(means))
+        drawn = [float(point[end]) for end in ("low", "high") if point[end]]
+        assert drawn == ([] if (low, high) == (0, 1) else pytest.approx([low, high]))
+        ends.add("whole range" if not drawn else "no width" if low == high else "usual")
+    assert len(found) == 3 * 2
+    assert ends == {"whole range", "no width", "usual"}
+    (caption,) = [
+        one["caption"]
+        for one in csv.DictReader((tmp_path / "files" / "captions.csv").open())
+        if one["figure"] == "accuracy-strata"
+    ]
+    assert "they have no width where all seeds agree, and there is none where it would be the whole range" in caption
+
+
 @pytest.mark.parametrize("unit", ["generation", "calls per problem", "tokens per problem"])
 def test_a_runs_band_is_wilsons_interval_at_each_point(of_one: tuple[Path, str], unit: str) -> None:
     run, html = of_one

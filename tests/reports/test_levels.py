@@ -16,7 +16,7 @@ from evorun.reports.comparison import ComparedRuns, compare, export_comparison, 
 from evorun.reports.comparison.figures import make_figures
 from evorun.reports.comparison.findings import describe_changes
 from evorun.reports.comparison.paired import adjust_by_holm
-from evorun.reports.comparison.plots import assign_styles
+from evorun.reports.comparison.plots import POINT_COLUMNS, assign_styles
 from evorun.reports.comparison.tables import make_data_tables
 from evorun.reports.drawing import Drawing
 from evorun.runs.crossed import crossed_mean, tabulate
@@ -162,7 +162,7 @@ def test_settings_that_vary_one_to_one_are_one_setting(tmp_path: Path) -> None:
     ]
     drawing = _draw(compared)
     assert drawing is not None
-    assert [x for _, _, _, _, x, *_ in drawing.points] == [50, 300, 50, 300]
+    assert [point[POINT_COLUMNS.index("x")] for point in drawing.points] == [50, 300, 50, 300]
 
 
 def test_settings_that_vary_one_to_one_are_named_together_where_none_says_it_alone(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The figures of a comparison: final scores and scores during the runs, for each task."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 from evorun.reports import text
 from evorun.reports.axes import TRAINING_AXES, AxisName
@@ -13,7 +14,7 @@ from evorun.reports.comparison.evolution import (
     compute_rubric_strictness,
 )
 from evorun.reports.comparison.level_plots import draw_levels
-from evorun.reports.comparison.notes import lines_note, name_intervals, shared_lines_note
+from evorun.reports.comparison.notes import STRATA_CURVES_NOTE, lines_note, name_intervals, shared_lines_note
 from evorun.reports.comparison.pareto import draw_front
 from evorun.reports.comparison.plots import (
     Style,
@@ -22,6 +23,7 @@ from evorun.reports.comparison.plots import (
     draw_bars,
     draw_curves,
     draw_lines_over_seeds,
+    list_points,
 )
 from evorun.reports.comparison.rewards import draw_rewards_beside_scores
 from evorun.reports.comparison.rows import find_reported_model, make_row
@@ -144,19 +146,24 @@ def _draw_strata(comparison: ComparedRuns) -> CaptionedFigure | None:
     score = panel.primary
     if score.name != runs[0].manifest.scores[0].name or all(run.generation == 0 for run in runs):
         return None  # chosen by --score, or a figure of dots
-    series = {}
+    means = {}
     for stratum in comparison.strata:
         lines = [
             [Point(point.step, point.step, point.value, None) for point in points if point.value is not None]
             for run in runs
             if (points := run.curves_by_stratum.get(stratum))
         ]
-        mean = mean_curve([line for line in lines if line], score, panel.axes["step"])
-        series[stratum] = [MetricPoint(point.step, stratum, point.value, point.ci95, 0, 0, 0) for point in mean]
+        means[stratum] = mean_curve([line for line in lines if line], score, panel.axes["step"])
+    series = {
+        stratum: [MetricPoint(point.step, stratum, point.value, point.ci95, 0, 0, 0) for point in mean]
+        for stratum, mean in means.items()
+    }
     drawing = RunPlots(panel.axes, problems=0).strata(score, series)
-    note = "Means over seeds; a run that has ended counts with its last point. With 95 % intervals over the seeds"
+    if drawing is None:
+        return None
+    rows = [list_points(drawing.name, arms[0], mean, stratum=stratum) for stratum, mean in means.items()]
     caption = f"{text.sentence(text.name_score(score))} by {panel.axes['step'].label} and stratum"
-    return None if drawing is None else _caption(caption, _join(note), drawing)
+    return _caption(caption, _join(STRATA_CURVES_NOTE), replace(drawing, points=list(chain.from_iterable(rows))))
 
 
 def _draw_methods(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Style]) -> list[CaptionedFigure]:

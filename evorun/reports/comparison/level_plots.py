@@ -51,7 +51,7 @@ def draw_levels(factorial: Factorial, panel: Panel, styles: Mapping[str, Style],
             for arm, place, row, value in zip(arms, places[method], found, values, strict=True):
                 interval = row.get_interval(score.name)
                 draw_interval(axes, place, interval, str(style["color"]))
-                rows.append((name, arm.name, "", None, place, value, *(interval or (None, None))))
+                rows.append((name, arm.name, "", "", None, place, value, *(interval or (None, None))))
         _format_axis(factorial, axes, [place for row in places.values() for place in row])
         if score.rate:
             percent_axis(axes)

@@ -49,6 +49,10 @@ _OVER_SEEDS = (
     f" by Student's t over the seeds, from {MIN_SEEDS} on; they have no width where all seeds agree, and there "
     "is none where it would be the whole range"
 )
+STRATA_CURVES_NOTE = (
+    "Means over seeds; a run that has ended counts with its last point. Bars and bands are 95 % intervals" + _OVER_SEEDS
+)
+"""Explains the curves of a single arm in each stratum."""
 
 SCORE_PAIRS_NOTE = (
     "Difference: the run's mean minus the reference's. Intervals are as above, not adjusted for multiple comparisons; "

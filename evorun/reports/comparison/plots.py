@@ -1,7 +1,7 @@
 """The figures of a comparison, task by task: a colour and a mark for each method, the same in all of them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median_low
@@ -59,7 +59,7 @@ _MAX_MARKS = 8
 _DASH, _DOT, _MAX_SHARES = 5, 1.5, 3
 """Lengths of a dash and of a dot in widths of their line, and maximum curves that share a line's length."""
 
-POINT_COLUMNS = ("figure", "arm", "run", "step", "x", "value", "low", "high")
+POINT_COLUMNS = ("figure", "arm", "run", "stratum", "step", "x", "value", "low", "high")
 """Of the points that figures draw, as they are exported."""
 
 Style = Mapping[str, Any]
@@ -245,11 +245,11 @@ def draw_lines(
             _end_axis(axes, first, last)
         right = axes.get_xlim()[1]
         label_line_ends(axes, [end._replace(x=min(end.x, right)) for end in ends], height)
-        return replace(make_drawing(figure, name, labels[2]), points=_list_points(name, curves))
+        return replace(make_drawing(figure, name, labels[2]), points=_list_curve_points(name, curves))
 
 
-def _list_points(name: str, curves: Sequence[Curve]) -> list[tuple[Any, ...]]:
-    """Return the drawn points of a figure, by `POINT_COLUMNS`; a mean over seeds has no run."""
+def _list_curve_points(name: str, curves: Sequence[Curve]) -> list[tuple[Any, ...]]:
+    """Return the points of a figure's curves as `list_points` does; a mean over seeds has no run."""
     rows: list[tuple[Any, ...]] = []
     for curve in curves:
         runs = [run.name for run in curve.arm.runs]
@@ -257,8 +257,15 @@ def _list_points(name: str, curves: Sequence[Curve]) -> list[tuple[Any, ...]]:
             zip(["", *runs], [curve.points, *curve.seeds], strict=True) if curve.seeds else [(runs[0], curve.points)]
         )
         for run, points in lines:
-            rows += [(name, curve.arm.name, run, p.step, p.x, p.value, *(p.ci95 or (None, None))) for p in points]
+            rows += list_points(name, curve.arm, points, run=run)
     return rows
+
+
+def list_points(
+    name: str, arm: Arm, points: Iterable[Point], *, run: str = "", stratum: str = ""
+) -> list[tuple[Any, ...]]:
+    """Return points of an arm in a figure by `POINT_COLUMNS`. run: empty for a mean. stratum: empty for all."""
+    return [(name, arm.name, run, stratum, p.step, p.x, p.value, *(p.ci95 or (None, None))) for p in points]
 
 
 def draw_bars(panel: Panel, score: Score, styles: Mapping[str, Style], name: str) -> Drawing | None:
