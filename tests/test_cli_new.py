@@ -52,15 +52,18 @@ def test_a_bad_name_is_one_line_and_writes_nothing(tmp_path: Path, arguments: tu
 
 
 @pytest.mark.parametrize("words", [("task", "mine"), ("task", "mine", "kind=score"), ("method", "mine")])
-def test_a_package_compares_on_the_three_models_of_the_guide(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_package_compares_two_and_all_on_the_models_of_the_guide(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert evorun_here("new", *words, cwd=tmp_path).returncode == 0
-    sweeps = re.findall(r"^    evorun --config-dir .*", (tmp_path / "mine" / "README.md").read_text(), re.MULTILINE)
+    readme = (tmp_path / "mine" / "README.md").read_text()
+    sweeps = re.findall(r"^    evorun --config-dir .*", readme, re.MULTILINE)
     settings = {frozenset(re.findall(r"engine\.\w+=\S+", sweep)) for sweep in sweeps}
     assert settings == {
         frozenset(),
         frozenset({"engine.improvement=0", "engine.misleading=0"}),
         frozenset({"engine.misleading=0.3"}),
+        frozenset({"engine.skill=0.57", "engine.spread=0.5"}),
     }
+    assert "\n    evorun report outputs/equal_calls --against=all\n" in readme
 
 
 @pytest.mark.parametrize("kind", ["task", "method", "reward"])
