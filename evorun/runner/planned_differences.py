@@ -15,7 +15,8 @@ from evorun.runs.formats import counted
 from evorun.runs.scores import Score
 from evorun.runs.statistics import Spread, estimate_spread, smallest_difference, worst_spread
 
-UNPAIRED = "; runs of two methods usually give a smaller one"
+BY_DEGREES = "; often several times too large where scores are by degrees"
+UNPAIRED = "; runs of two methods usually give a smaller one, so plan again after one seed"
 OF_EARLIER_RUNS = "is recorded below outputs"
 SEEDS_AGREE = "; larger where seeds disagree on a problem"
 
@@ -92,4 +93,4 @@ def _find_spread(score: Score, config: RunConfig, recorded: Recorded) -> tuple[S
     if score.low is None or score.high is None:
         return None, f"{score.shown_name} has no bounds, and {none}"
     note = f"by the largest spread that {score.shown_name} can have, since {none}"
-    return worst_spread(score.low, score.high), note + ("" if score.rate else "; far less if scores are by degrees")
+    return worst_spread(score.low, score.high), note + ("" if score.rate else BY_DEGREES)

@@ -47,8 +47,8 @@ def plan_hours(
 ) -> PlannedHours:
     """Return the hours of an arm's runs. tuned_tokens: of a fine-tuning, which recorded speeds do not tell."""
     if config.engine.simulated or config.engine.replays:
-        kind = "simulated" if config.engine.simulated else "replayed"
-        return PlannedHours(None, "no_model", f"{kind} runs tell no rate")
+        measured = "simulated runs tell no rate; one core makes hundreds of calls/s (docs/guides/simulate.md)"
+        return PlannedHours(None, "no_model", measured if config.engine.simulated else "replayed runs tell no rate")
     # the ground truth answers without a model: its verdicts cost calls, and no time
     served = serve_calls(config)
     roles = [role for role in roles if not served.get(role.role, served[POLICY]).engine.knows_truth]
