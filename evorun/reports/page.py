@@ -16,6 +16,7 @@ from evorun.reports.drawing import Drawing
 from evorun.reports.facts import is_remark
 from evorun.reports.tables import Table, make_data_table
 from evorun.reports.text import file_stem
+from evorun.runs.folders import CAPTIONS
 from evorun.runs.outputs import refuse_replacing
 from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically
@@ -139,7 +140,7 @@ def export(
     contents: dict[str, bytes] = {}
     captions = [(drawing.name, drawing.caption) for drawing in drawings if drawing.caption]
     if captions:
-        tables = [*tables, make_data_table("captions", ("figure", "caption"), captions)]
+        tables = [*tables, make_data_table(CAPTIONS, ("figure", "caption"), captions)]
     for drawing in drawings:
         stem = file_stem(drawing.name)
         contents[f"{stem}.svg"] = drawing.svg.encode("utf-8", "replace")

@@ -9,15 +9,19 @@ from evorun.runs.directory import MANIFEST, load_manifest
 from evorun.runs.paths import display
 from evorun.runs.sweeps import is_sweep
 
+CAPTIONS = "captions"
+"""Table of an export's captions; its file tells a folder of figures, which may lie among runs, from a broken run."""
+
 _log = logging.getLogger(__name__)
 
 
 def run_folders(arguments: Sequence[Path]) -> list[Path]:
     """Return the run directories in order, each once; a folder stands for the runs and sweeps inside it, by name.
 
-    In such a folder, folders without a manifest and runs with a malformed one are skipped with a warning. A folder
-    without a readable run is kept, so that the reader of its manifest reports the error. Hydra's multirun.yaml is
-    ignored, since SWEEP/* names it too. Raises RunDirectoryError for a path that is no folder.
+    In such a folder, folders without a manifest and runs with a malformed one are skipped with a warning; folders of
+    exported figures, without. A folder without a readable run is kept, so that the reader of its manifest reports the
+    error. Hydra's multirun.yaml is ignored, since SWEEP/* names it too. Raises RunDirectoryError for a path that is no
+    folder.
     """
     folders: dict[Path, Path] = {}
     for argument in arguments:
@@ -49,7 +53,7 @@ def _find_runs(folder: Path) -> list[Path]:
             readable.append(run)
     if readable:
         for inner, found in held.items():
-            if not found:
+            if not found and not (inner / f"{CAPTIONS}.csv").exists():
                 _log.warning("%s is left out: it holds no %s", display(inner), MANIFEST)
     # where none is readable, the reader of the manifest reports why, which an empty list would hide
     return readable or runs[:1] or [folder]

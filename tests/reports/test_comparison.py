@@ -957,6 +957,8 @@ def test_what_a_sweeps_folder_holds_beside_readable_runs_is_named(
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / ".hydra").mkdir()
+    (tmp_path / "figures").mkdir()  # as `--export` makes one, which is no mistake
+    (tmp_path / "figures" / "captions.csv").touch()
     (three[1] / "manifest.json").write_text('{"status": 3}')
     assert run_folders([tmp_path]) == sorted([three[0], three[2]])
     malformed, missing = (record.getMessage() for record in caplog.records)
