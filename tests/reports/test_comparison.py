@@ -611,6 +611,19 @@ def test_five_seeds_have_intervals_over_seeds_and_problems_too(tmp_path: Path) -
     assert "the reference of its group" not in pairs_note(comparison)  # there is one, with several seeds
 
 
+def test_a_difference_that_is_the_same_with_each_seed_is_remarked_on(tmp_path: Path) -> None:
+    runs = [*_of_seeds(tmp_path, (9, 8, 9)), *_of_seeds(tmp_path, (5, 4, 3), "lyria")]
+    missing, lacking = "There is none below 3 seeds, where all seeds differ by the same", "contains no variance between"
+    assert missing in pairs_note(compare(runs))
+    assert lacking not in pairs_note(compare(runs))
+    comparison = compare([*runs, *_of_seeds(tmp_path, (7, 6, 7), "gepa")])
+    alike, other = sorted(comparison.pairs.pooled, key=lambda pair: pair.name)
+    assert (alike.remark, other.remark) == ("all seeds differ by the same amount", "")
+    assert alike.compared.seeds_ci95 is None
+    assert alike.compared.two_way_ci95 is not None
+    assert lacking in pairs_note(comparison)
+
+
 def test_the_head_of_an_interval_says_what_it_is_over_where_all_rows_agree(tmp_path: Path) -> None:
     several = _of_seeds(tmp_path, (9, 8, 9))
     comparison = compare([*several, write_method(tmp_path / "single", GOOD, method="lyria")])

@@ -518,9 +518,15 @@ def pairs_notes(comparison: ComparedRuns) -> list[str]:
         f"other problems, not about other seeds. There is none where {alike}.",
     ]
     if any(compared.seeds_ci95 for compared in pooled):
-        sentences.append("Over seeds: Student's t over the seeds' differences, about other seeds on these problems.")
+        sentences.append(
+            "Over seeds: Student's t over the seeds' differences, about other seeds on these problems. There is none "
+            f"below {MIN_SEEDS} seeds, where all seeds differ by the same amount, or where it would be the whole range."
+        )
     if any(compared.two_way_ci95 for compared in pooled):
-        sentences.append(f"{_SEEDS_AND_PROBLEMS} This interval goes with the test; the others do not decide.")
+        lacks = ""
+        if any(compared.seeds_agree for compared in pooled):
+            lacks = " Where all seeds differ by the same amount, the interval contains no variance between seeds."
+        sentences.append(f"{_SEEDS_AND_PROBLEMS}{lacks} This interval goes with the test; the others do not decide.")
     sentences += _describe_tests(pairs)
     of_seeds = sum(pair.p is not None for pair in comparison.pairs.seed_pairs)
     if of_seeds:

@@ -13,6 +13,9 @@ from evorun.runs.statistics import MIN_SEEDS, RESAMPLES, clip_interval, clustere
 Interval = tuple[float, float] | None
 """None if the data say nothing about the uncertainty."""
 
+_ROUNDING = 1e-12
+"""A share of the variance below it is rounding."""
+
 
 def excludes_0(interval: Interval) -> bool:
     """Tell whether there is an interval, and 0 is outside it."""
@@ -92,6 +95,11 @@ class PairedScores:
     def seed_share(self) -> float | None:
         """The share of the seeds in the variance of the difference, in [0, 1]; None without several seeds."""
         return None if self.crossed is None or len(self.problems_per_seed) < 2 else self.crossed.seed_weight
+
+    @property
+    def seeds_agree(self) -> bool:
+        """True where all seeds have the same mean difference, so that the interval holds no variance between them."""
+        return self.seed_share is not None and self.seed_share < _ROUNDING
 
 
 def compare_scores(ours: Sequence[float], theirs: Sequence[float]) -> PairedScores:

@@ -268,6 +268,7 @@ def _make_pooled_pair(pool: Sequence[Match]) -> Pair:
     compared = compare_pooled_scores(_list_differences(pool, primary), find_max_difference(primary))
     p = compute_p(compared)
     remarks = [remark for match in pool for remark in _list_remarks(match, len(_list_common_values(match, primary)[0]))]
+    remarks += ["all seeds differ by the same amount"] if compared.seeds_agree else []
     scores = list(dict.fromkeys(score for match in pool for score in match.run.outcome.other_scores))
     both = [(score, _list_differences(pool, score)) for score in scores]
     return Pair(
