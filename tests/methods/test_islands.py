@@ -338,6 +338,21 @@ async def test_islands_stay_apart_until_they_migrate() -> None:
     )
 
 
+@pytest.mark.parametrize(("choice", "by_progress"), [("turns", 0), ("uniform", 0), ("ucb", 20)])
+async def test_progress_chooses_islands_under_ucb_alone(
+    choice: str, by_progress: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[int] = []
+
+    def choose(progress: Sequence[Progress], planned: Sequence[int], rng: np.random.Generator) -> int:
+        chosen.append(choose_island(progress, planned, rng))
+        return chosen[-1]
+
+    monkeypatch.setattr("evorun.methods.islands.islands.choose_island", choose)
+    await solve(islands(island_choice=choice), Scripted(rising), task=Values())
+    assert len(chosen) == by_progress
+
+
 async def test_a_new_island_starts_where_the_others_stagnate() -> None:
     history = await solve(
         islands(policy="adaevolve", generations=10, spawn_pause=10, spawn_below=0.2),

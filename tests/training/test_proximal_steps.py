@@ -261,7 +261,6 @@ def test_popart_makes_steps_that_the_scale_of_rewards_does_not_change(tmp_path: 
     assert (found["one"][1].head.scale, found["one"][1].head.mean) == (head.scale, head.mean)
 
 
-@pytest.mark.nightly
 def test_a_critic_starts_again_where_what_rewards_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known: list[float] = []
 
