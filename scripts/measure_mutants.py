@@ -9,6 +9,8 @@ its place and, if these pass, against the whole of their files; these lists end 
 runs against all tests of the files that import its module or bear its name, slow ones too. SKIPPED names what is left
 out.
 
+With --nightly the nightly tests run, too. `--again OUTPUT --nightly` says what these add to the tests of the day.
+
 The output has a line for each mutant; those in it are not run again. --again OUTPUT runs the survivors of an earlier
 output. cosmic-ray runs one command in a new interpreter for each mutant, mutmut mutates functions without decorators
 only, no constants or defaults, and neither draws a sample: so this is a script of its own.
@@ -40,8 +42,8 @@ SKIPPED = re.compile(
     "|test_(cli|bench|packaging|docs|doctor|commands|hydra|configs|model_texts|examples|foreign|resume|process|stages)"
 )
 """Test files that take long, or would find any change without saying what it breaks."""
-ALL = "not chromium and not vllm and not all_pairs and not nightly"
-QUICK = f"not slow and not embedded and {ALL}"
+ALL = "not chromium and not vllm and not all_pairs"
+QUICK = "not slow and not embedded"
 WARM = (
     *("numpy", "scipy.stats", "scipy.optimize", "hypothesis.extra.numpy", "pytest_asyncio.plugin", "msgspec", "hydra"),
     *("omegaconf", "rich", "aiohttp", "jinja2", "yaml", "psutil", "sympy", "networkx", "trueskill", "matplotlib"),
@@ -111,7 +113,9 @@ def _cpu() -> float:
 class Tests:
     """The tests of a tree, run in forks of this process, which has imported what they share but nothing of evorun."""
 
-    def __init__(self, tree: Path, scratch: Path, files: Sequence[str] = ()) -> None:
+    def __init__(self, tree: Path, scratch: Path, files: Sequence[str] = (), *, nightly: bool = False) -> None:
+        self.all = ALL if nightly else f"{ALL} and not nightly"
+        self.quick = f"{QUICK} and {self.all}"
         self.tree, self.scratch, self.reached = tree, scratch, scratch / "reached"
         self.reached.mkdir()
         found = sorted(str(path.relative_to(tree)) for path in (tree / "tests").rglob("test_*.py"))
@@ -128,9 +132,7 @@ class Tests:
             importlib.import_module(module)
         gc.freeze()
 
-    def run(
-        self, files: Sequence[str], wanted: Sequence[str] | None, limit: float, marked: str = QUICK
-    ) -> dict[str, Any]:
+    def run(self, files: Sequence[str], wanted: Sequence[str] | None, limit: float, marked: str) -> dict[str, Any]:
         """Run files, or the wanted tests of them until one fails, in a fork; `limit` is its CPU time."""
         result = self.scratch / "result.json"
         result.write_text('{"tests": {}, "failed": ["(it ran out of time)"]}')
@@ -176,7 +178,7 @@ class Tests:
         with notes.open("a") as kept, replaced(self.tree, changed):
             for folder in sorted({str(Path(file).parent) for file in self.texts} - {note["folder"] for note in known}):
                 files = [file for file in self.texts if str(Path(file).parent) == folder]
-                known.append({"folder": folder, **self.run(files, None, 1200)})
+                known.append({"folder": folder, **self.run(files, None, 1200, self.quick)})
                 print(json.dumps(known[-1]), file=kept, flush=True)
         for note in known:
             for test, (seconds, numbers) in note["tests"].items():
@@ -217,9 +219,9 @@ class Tests:
         for files, tests in self.choose(number, mutant, limit):
             seconds = 600 if not tests else 30 + 3 * sum(self.seconds[test] for test in tests)
             with replaced(self.tree, {mutant.file: text}):
-                found = self.run(files, tests, seconds, QUICK if tests else ALL)
+                found = self.run(files, tests, seconds, self.quick if tests else self.all)
             ran += len(found["tests"])
-            if found["failed"] and (tests or not self.run(files, found["failed"], seconds, ALL)["failed"]):
+            if found["failed"] and (tests or not self.run(files, found["failed"], seconds, self.all)["failed"]):
                 return {"result": "killed", "tests": ran, "by": found["failed"]}
         return {"result": "survived", "tests": ran, "by": []}
 
@@ -261,6 +263,7 @@ def main() -> None:
     parser.add_argument("--rooms", nargs="+", choices=list(ROOMS), default=list(ROOMS))
     parser.add_argument("--limit", type=float, default=15.0, help="seconds of tests to run against a mutant, each time")
     parser.add_argument("--tests", nargs="+", default=[], help="test files, from TREE's root; all, by default")
+    parser.add_argument("--nightly", action="store_true", help="run the nightly tests, too")
     parser.add_argument("--again", type=Path, help="run the survivors of this output, instead of a sample")
     given = parser.parse_args()
     tree, output = given.tree.resolve(), given.output.resolve()
@@ -273,7 +276,7 @@ def main() -> None:
     records = [json.loads(line) for line in output.open()] if output.exists() else []
     done = {record["key"] for record in records}
     with tempfile.TemporaryDirectory() as scratch, output.open("a") as kept:
-        tests = Tests(tree, Path(scratch), given.tests)
+        tests = Tests(tree, Path(scratch), given.tests, nightly=given.nightly)
         tests.probe(sample, output.with_suffix(".reach.jsonl"))
         for number, mutant in enumerate(sample):
             if mutant.key not in done:

@@ -255,7 +255,9 @@ def test_a_fork_asks_all_of_its_shared_steps() -> None:
     origin = Origin(verb="fork", run="r", at=1, changes=["method.duels: 2 -> 1"], effects=3, calls=3)
     history = History(origin, iter(["p|0|judge|0|0", "p|0|judge|1|0", "q|0|judge|0|0"]))
     history.note_asked("p|0|judge|0|0", 0)
-    with pytest.raises(HistoryError, match=r"leave 1 of the recorded calls of step 0 unasked, first on p: start a new run$"):
+    with pytest.raises(
+        HistoryError, match=r"leave 1 of the recorded calls of step 0 unasked, first on p: start a new run$"
+    ):
         history.refuse_new("p|1|generate|0|0")
     history.note_asked("p|0|judge|1|0", 1)
     history.refuse_new("p|1|generate|0|0")
