@@ -389,6 +389,18 @@ def test_every_score_of_a_task_is_explained(pages: Mapping[str, str]) -> None:
     assert declared == meanings.keys()
 
 
+@pytest.mark.nightly
+def test_a_score_has_a_range_and_a_mean_over_samples_its_unit(pages: Mapping[str, str]) -> None:
+    scales = {codes(row[0])[0]: row[1].split("; ") for row in sections(pages["scores"])["Scores of tasks"]}
+    for name, (unit, bounds, _) in scales.items():
+        assert re.fullmatch(r"any number|[<>]= -?[\d.]+|-?[\d.]+ to [\d.]+", bounds), name
+        if name.startswith("mean_"):
+            assert unit == scales[name.removeprefix("mean_")][0]
+    assert scales["mean_sum_of_radii"] == ["length", ">= 0", "higher is better"]
+    assert scales["reward"][1] == "any number"
+    assert scales["pass_rate"][0] == "share"
+
+
 # --- the command line ---
 
 

@@ -8,7 +8,7 @@ import yaml
 
 from evorun.runner import registry
 from evorun.runs.results import TRAINING_PREFIX
-from evorun.runs.scores import Score, mean_of_samples
+from evorun.runs.scores import ACCURACY, Score, mean_of_samples
 from evorun.runs.selection import SEARCH_PREFIX
 from reference.markdown import code, lines, prose, table
 
@@ -33,7 +33,7 @@ SECTIONS = {
     ),
     "comparisons": ("Figures of comparisons and tournaments", "What pages of several runs add."),
 }
-OF_SAMPLES = {"unit": "share", "meaning": "Mean of the primary score over a problem's samples."}
+OF_SAMPLES = "Mean of the primary score over a problem's samples."
 DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", None: ""}
 
 
@@ -87,18 +87,34 @@ def list_scores() -> dict[Score, list[str]]:
 
 
 def _scores_table() -> str:
-    meanings = read_figures()["scores"]
     rows = []
     for score, tasks in list_scores().items():
-        low, high = ("" if bound is None else f"{bound:g}" for bound in (score.low, score.high))
-        given = meanings.get(score.name) or OF_SAMPLES
-        bounds = {"range": f"{low} to {high}" if high else f">= {low}"}
+        given = _describe_score(score)
+        bounds = {"range": _write_range(score.low, score.high)}
         scale = _scale({**given, **bounds, "better": "higher" if score.higher_is_better else "lower"})
         of_tasks = ", ".join(map(code, tasks))
         if len(tasks) > len(registry.TASKS) // 2:
             of_tasks = f"all but {', '.join(map(code, sorted(registry.TASKS.keys() - set(tasks))))}"
         rows.append((code(score.name), scale, prose(given["meaning"]), of_tasks))
     return table(("score", "unit, range, direction", "meaning", "tasks"), rows)
+
+
+def _describe_score(score: Score) -> Mapping[str, str]:
+    """Return unit and meaning of a score; a mean over samples has the unit of its samples."""
+    meanings = read_figures()["scores"]
+    if score.name in meanings:
+        return meanings[score.name]
+    # the mean of `accuracy` is named `pass_rate`
+    of_one = meanings.get(score.name.removeprefix("mean_"), meanings[ACCURACY.name])
+    return {"unit": of_one["unit"], "meaning": OF_SAMPLES}
+
+
+def _write_range(low: float | None, high: float | None) -> str:
+    if low is None and high is None:
+        return "any number"
+    if low is None or high is None:
+        return f"<= {high:g}" if low is None else f">= {low:g}"
+    return f"{low:g} to {high:g}"
 
 
 def _scale(figure: Mapping[str, str]) -> str:

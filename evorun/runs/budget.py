@@ -34,9 +34,11 @@ class BudgetConfig(Checked):
     """Dollars of the whole run, by the prices of its models' tokens (`prices=FILE`); divided evenly between the
     problems."""
     calls_per_problem: PositiveInt | None = None
+    """Model calls of each problem, all roles together."""
     tokens_per_problem: PositiveInt | None = None
+    """Prompt plus completion tokens of each problem."""
     price_per_problem: PositiveFloat | None = None
-    """Dollars."""
+    """Dollars of each problem, by the same prices."""
     generations: NonNegativeInt | None = None
     """Maximum generations, for methods that have any; the method's own limit holds where it is lower."""
     redistribute: bool = False
