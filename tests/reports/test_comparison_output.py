@@ -365,3 +365,22 @@ def test_a_score_that_repeats_another_is_left_out_and_named(tmp_path: Path) -> N
     assert {row[1] for row in make_scores_table(compared.rows, compared.omitted_scores).rows} == {"style"}
     assert "Left out, since the same on all problems of all runs: format (1.00)." in compared.remarks
     assert tables[1].caption.startswith(left_out)
+
+
+def test_an_arm_with_scores_at_both_ends_alone_is_named(tmp_path: Path) -> None:
+    declared = [{"name": "style", "low": 0, "high": 10}]
+    ends, between = [0.0] * 3 + [10.0] * 5, [0.0] * 3 + [5.0] * 5
+
+    def remarks(*arms: list[float]) -> list[str]:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        runs = [
+            write_method(folder / f"m{i}", [False] * 8, method=f"m{i}", scores={"style": values}, declared=declared)
+            for i, values in enumerate(arms)
+        ]
+        return [line for line in compare(runs).remarks if "ends of the range" in line]
+
+    said = "5 of 8 scores in style are 10.0 and the others 0, the ends of the range; other arms have scores between."
+    assert remarks(ends, between) == [f"m0: {said}"]
+    assert remarks(ends, ends) == []
+    assert remarks([10.0] * 8, between) == []
+    assert remarks(between, between) == []

@@ -30,6 +30,7 @@ from evorun.reports.comparison.reported import (
 )
 from evorun.reports.comparison.rows import Row, make_row
 from evorun.reports.comparison.runs import Run, load_runs
+from evorun.reports.comparison.score_ends import describe_scores_at_ends
 from evorun.reports.comparison.study import StudyReport, find_control, report_study
 from evorun.reports.facts import (
     REPLAY_LINE,
@@ -325,6 +326,7 @@ def compare(
             *(f"No difference from reported figures is shown where {reason}." for reason in incomparable),
             *([ELO_LINE] if any(has_reported_elo(run.manifest.config) for run in runs) else []),
             *explain_missing_levels(arms),
+            *describe_scores_at_ends(arms),
             *describe_reported_means([(run.manifest, run.outcome.metrics) for run in runs]),
         ],
         study=report_study(arms, of_reference.main_pairs),
