@@ -3,13 +3,16 @@
 tests/test_commands.py composes those of runs and sweeps, at their full size, and tournaments.
 """
 
+import json
 import re
 import shlex
 import tempfile
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from evorun_process import evorun_here
 from prepared_runs import RUNS, prepare, write_responses
@@ -59,6 +62,7 @@ OWN_RUNS = {"transplant": "ESPL_RUN", "delete-one": "ESPL_RUN", "rescore": "MPO_
 SWEEP = "outputs/first_sweep"
 MATCHES = '{"a": "one", "b": "two", "winner": "one"}\n{"a": "one", "b": "two", "winner": null}\n'
 ROWS = '{"question": "?", "answer": "yes"}\n'
+NUMBER = r"[\u2212+]?\d+(?:\.\d+)?"
 
 
 @pytest.fixture(scope="module", name="folder")
@@ -139,13 +143,27 @@ def test_the_first_hour_prints_what_its_page_shows(tmp_path: Path) -> None:
     page = page.partition("## Stop it and go on")[0]
     commands = re.findall(r"^    evorun (.+)$", re.sub(r"\\\n\s+", " ", page), re.MULTILINE)
     assert len(commands) == 4
-    printed = "".join(evorun_here(*shlex.split(command), cwd=tmp_path).stdout for command in commands)
+    printed = "".join(
+        evorun_here(*shlex.split(command), cwd=tmp_path, drawn="--export" in command).stdout for command in commands
+    )
     lines = [set(line.split()) for line in printed.splitlines()]
-    shown = re.findall(r"^```text\n(.*?)^```", page + (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    shown = blocks.findall(page + (ROOT / "README.md").read_text())
     assert len(shown) == 6
     for line in "\n".join(shown).splitlines():
         words = {word for word in line.split() if set(word) != {"─"}}
         assert "DATE_TIME" in line or any(words <= one for one in lines), line
+    # what its prose and its picture say
+    (start, *_) = (tmp_path / "outputs" / "duel_evolve").glob("*/*/metrics.jsonl")
+    printed += f"{json.loads(start.read_text().splitlines()[0])['value']:.1%}".replace("%", " %")  # not in a table
+    given = f"{printed} {re.sub(r'[0-9]+[.][0-9]+', lambda one: f'{float(one[0]):.0f}', printed)}"
+    prose = blocks.sub("", page).replace("\n", " ").replace("percentage points", "pp")
+    figures = re.findall(rf"{NUMBER} to {NUMBER}|{NUMBER} (?:%|pp)", prose)
+    assert len(figures) > 10
+    assert [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}", given)] == []
+    pictures = (tmp_path / "figures" / "final-accuracy.png", ROOT / "docs" / "images" / "first_hour.png")
+    drawn, kept = (np.asarray(Image.open(picture).convert("RGB"), dtype=float) for picture in pictures)
+    assert np.abs(drawn - kept).mean() < 2  # levels of 256: a palette of 128 colours is 0.1 off, other colours are 9
 
 
 def inline_and_indented(pattern: str) -> set[str]:
