@@ -181,8 +181,9 @@ def test_a_records_rows_are_its_fields(pages: Mapping[str, str]) -> None:
     for title, name in titles.items():
         properties = definitions[name]["properties"]
         assert [codes(row[0])[0] for row in tables[title]] == list(properties), title
-        for (field, kind, _, meaning), schema in zip(tables[title], properties.values(), strict=True):
+        for (field, kind, unit, meaning), schema in zip(tables[title], properties.values(), strict=True):
             assert meaning, (title, field)
+            assert unit or not re.search(r'"(number|integer)"', json.dumps(schema)), (title, field)
             one_type = schema.get("type")
             if one_type in ("string", "boolean", "integer", "number"):
                 assert kind.removesuffix(" or absent") == one_type, (title, field)
@@ -212,6 +213,16 @@ def test_a_field_without_a_meaning_is_refused(pages: Mapping[str, str]) -> None:
             ValueError, match=r"^StepRecord\.best: expected a meaning, found none; write a docstring in"
         ):
             list(records.list_columns(records.RUN["steps.jsonl"]))
+
+
+@pytest.mark.nightly
+def test_a_field_with_numbers_and_without_a_unit_is_refused(pages: Mapping[str, str]) -> None:
+    records = importlib.import_module("reference.records")
+    given = {name: one for name, one in records.read_given().items() if name != "RolloutRecord.version"}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(records, "read_given", lambda: given)
+        with pytest.raises(ValueError, match=r"^RolloutRecord\.version: expected a unit, since it has numbers"):
+            list(records.list_columns(records.RUN["rollouts.jsonl"]))
 
 
 @pytest.mark.nightly

@@ -19,7 +19,8 @@ the fields of a run's records:
 - `NAME` stands for each key of an object: `scores.rubric`, `cost.judge.calls`;
 - an interval `ci95` is two columns, `low` and `high`: 95 % over the run's problems, Wilson's of a share, else a
   bootstrap (BCa). It says nothing about other seeds; for those, compare several runs;
-- a list of texts is a list; in `data.NAME` a list or an object is a text in JSON.
+- a list of texts is a list; in `data.NAME` a list or an object is a text in JSON;
+- the unit `number` is that of a pure number, such as an index or a seed.
 
 A value that may be missing is missing in the way of the library: `NaN` or `NA` in pandas, null in polars.
 """

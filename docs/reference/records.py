@@ -132,7 +132,8 @@ HEAD = """
 # Files of a run, field by field
 
 A `.jsonl` file has a JSON object per line, a `.json` file one object. [The run directory](../run_directory.md) says
-what each file is for. A field of type `absent` is left out where it does not apply.
+what each file is for. A field of type `absent` is left out where it does not apply. The unit `number` is that of a pure
+number, such as an index or a seed.
 """
 
 
@@ -163,18 +164,30 @@ def records_page() -> str:
 
 
 def list_columns(record: type) -> Iterator[Column]:
-    """Yield the fields of a record. Raises ValueError for one that neither its docstring nor fields.yaml explains."""
+    """Yield the fields of a record.
+
+    Raises ValueError for one that neither its docstring nor fields.yaml explains, and for one with numbers that has no
+    unit in fields.yaml.
+    """
     hints, declared, given = get_type_hints(record, include_extras=True), read_fields(record), read_given()
     for name in _names(record):
-        words = {**given.get(name, {}), **given.get(f"{record.__name__}.{name}", {})}
-        own = given.get(f"{record.__name__}.{name}", {}).get("meaning")
-        meaning = own or declared[name].doc or words.get("meaning")
+        own: dict[str, str] = {}
+        for base in reversed(record.__mro__):
+            own |= given.get(f"{base.__name__}.{name}", {})
+        words = {**given.get(name, {}), **own}
+        meaning = own.get("meaning") or declared[name].doc or words.get("meaning")
         if not meaning:
             raise ValueError(
                 f"{record.__name__}.{name}: expected a meaning, found none; write a docstring in "
                 f"{declared[name].place}, or a meaning in docs/reference/fields.yaml"
             )
-        yield Column(name, json_type(hints[name]), words.get("unit", ""), meaning)
+        kind, unit = json_type(hints[name]), words.get("unit", "")
+        if not unit and re.search(r"\b(number|integer)\b", kind):
+            raise ValueError(
+                f"{record.__name__}.{name}: expected a unit, since it has numbers, found none; write one in "
+                "docs/reference/fields.yaml (a pure number has the unit `number`)"
+            )
+        yield Column(name, kind, unit, meaning)
 
 
 @cache
