@@ -1,13 +1,16 @@
 """Measure how often the 95 % intervals over seeds and problems (`evorun.runs.crossed`) contain the true mean.
 
-Usage: python scripts/measure_coverage.py [DATA_SETS [PROBLEMS ...]] [satterthwaite | problems | coin]
+Usage: python scripts/measure_coverage.py [DATA_SETS [PROBLEMS ...]] [KIND]
 
 DATA_SETS: how many a cell has, by default 400. PROBLEMS: how many a data set has, as in `400 4 8`; by default 8 to 500.
 
+KIND: of interval, by default evorun's own; `satterthwaite`, `problems`, `seeds`, `narrower` or `coin`.
+
 With `satterthwaite` the quantile is Student's with the degrees of freedom of F. E. Satterthwaite (1946), "An
 approximate distribution of estimates of variance components", for the sum of the two variances, in place of evorun's
-own. With `problems` the interval is the bootstrap over problems alone, which a comparison shows beside it. The data
-sets are the same.
+own. With `problems` the interval is the bootstrap over problems alone, with `seeds` Student's over the seeds alone:
+a comparison shows both beside it. With `narrower` it is evorun's own in those data sets where it is narrower than that
+over the seeds alone; the others do not count. The data sets are the same.
 
 With `coin` the interval is that of judge agreement: the share of decisive duels that the better one won, pooled over
 problems, which are drawn again. The judge is a coin, so that the true share is one half.
@@ -27,7 +30,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, stdtrit
 
 from evorun.runs.crossed import crossed_mean
-from evorun.runs.statistics import clustered_mean
+from evorun.runs.statistics import clustered_mean, t_interval
 
 SEEDS = (1, 2, 3, 5, 10)
 PROBLEMS = (8, 20, 60, 200, 500)
@@ -54,11 +57,13 @@ WORLDS = (
     World("continuous, no seed effect", "continuous", 0.0, 0.5),
     World("continuous, small seed effect", "continuous", 0.01, 0.3),
     World("continuous, large seed effect", "continuous", 0.2, 0.3),
+    World("continuous, very large seed effect", "continuous", 1.0, 0.3),
     World("rate, no seed effect", "rate", 0.0, 2.0),
     World("rate, seed effect", "rate", 0.1, 2.0),
     World("difference of rates, no seed effect", "difference", 0.0, 2.0),
     World("difference of rates, small seed effect", "difference", 0.05, 2.0),
     World("difference of rates, large seed effect", "difference", 0.5, 2.0),
+    World("difference of rates, very large seed effect", "difference", 2.0, 2.0),
 )
 
 
@@ -108,6 +113,17 @@ def over_problems(values: NDArray[np.float64]) -> tuple[float, float] | None:
     return clustered_mean(values.sum(axis=0).tolist(), [len(values)] * values.shape[1], RESAMPLES)
 
 
+def over_seeds(values: NDArray[np.float64]) -> tuple[float, float] | None:
+    """Return Student's 95 % interval over the seeds, with the problems as they are."""
+    return t_interval(values.mean(axis=1).tolist())
+
+
+def is_narrower(values: NDArray[np.float64]) -> bool:
+    """Tell whether evorun's interval is narrower than that over the seeds alone; no where either is missing."""
+    both, seeds = over_both(values), over_seeds(values)
+    return both is not None and seeds is not None and both[1] - both[0] < seeds[1] - seeds[0]
+
+
 def by_satterthwaite(values: NDArray[np.float64]) -> tuple[float, float] | None:
     """Return the 95 % interval of a mean by Satterthwaite's degrees of freedom."""
     found = crossed_mean(values)
@@ -119,17 +135,30 @@ def by_satterthwaite(values: NDArray[np.float64]) -> tuple[float, float] | None:
     return found.mean - half, found.mean + half
 
 
-INTERVALS: dict[str, Interval] = {"": over_both, "satterthwaite": by_satterthwaite, "problems": over_problems}
+INTERVALS: dict[str, Interval] = {
+    "": over_both,
+    "satterthwaite": by_satterthwaite,
+    "problems": over_problems,
+    "seeds": over_seeds,
+    "narrower": over_both,
+}
 
 
-def coverage(world: World, seeds: int, problems: int, repetitions: int, interval: Interval) -> float:
-    """Return the share of data sets whose interval contains the true mean; one without an interval does not."""
+def coverage(
+    world: World, seeds: int, problems: int, repetitions: int, interval: Interval, *, narrower: bool = False
+) -> float:
+    """Return the share of data sets whose interval contains the true mean; one without an interval does not.
+
+    narrower: count only those where evorun's interval is narrower than that over the seeds; NaN without any.
+    """
     rng, mean = np.random.default_rng([seeds, problems]), true_mean(world, seeds)
-    hits = 0
+    hits = []
     for _ in range(repetitions):
-        low, high = interval(draw(world, rng, seeds, problems)) or (np.nan, np.nan)
-        hits += low <= mean <= high
-    return hits / repetitions
+        values = draw(world, rng, seeds, problems)
+        if not narrower or is_narrower(values):
+            low, high = interval(values) or (np.nan, np.nan)
+            hits.append(low <= mean <= high)
+    return float(np.mean(hits)) if hits else np.nan
 
 
 DUELED_PROBLEMS = (4, 8, 15, 30, 60)
@@ -162,13 +191,14 @@ def main(arguments: Sequence[str]) -> None:
             found = [coin_coverage(problems, likeness, repetitions) for problems in DUELED_PROBLEMS]
             print(f"{likeness:>11.2f}" + "".join(f"{share:>8.3f}" for share in found))
         return
-    interval = INTERVALS[next((word for word in arguments if not word.isdigit()), "")]
+    kind = next((word for word in arguments if not word.isdigit()), "")
+    counted = {"narrower": kind == "narrower"}
     slack = 2 * np.sqrt(0.05 * 0.95 / repetitions)
     for world in WORLDS:
         print(f"{world.name} (variances: seed {world.seed:g}, problem {world.problem:g})")
         print("seeds  " + "".join(f"{problems:>8}" for problems in sizes) + "  problems")
         for seeds in SEEDS:
-            found = [coverage(world, seeds, problems, repetitions, interval) for problems in sizes]
+            found = [coverage(world, seeds, size, repetitions, INTERVALS[kind], **counted) for size in sizes]
             marks = ["*" if not TARGET[0] - slack <= share <= TARGET[1] + slack else " " for share in found]
             print(f"{seeds:>5}  " + "".join(f"{share:>7.3f}{mark}" for share, mark in zip(found, marks, strict=True)))
         print()

@@ -16,6 +16,7 @@ from evorun.errors import ConfigError
 from evorun.reports.comparison import ComparedRuns, compare
 from evorun.reports.comparison.notes import (
     intervals_note,
+    narrower_notes,
     pairs_heading,
     pairs_note,
     seed_share_notes,
@@ -24,6 +25,7 @@ from evorun.reports.comparison.notes import (
 from evorun.reports.comparison.paired import adjust_by_holm
 from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.tables import make_data_tables
+from evorun.runs.crossed import crossed_mean
 
 GOOD = [True] * 8 + [False] * 2
 FAIR = [True] * 5 + [False] * 4 + [True]
@@ -297,6 +299,27 @@ def test_pairs_have_the_share_of_seeds_in_the_variance_of_their_difference(tmp_p
     )
     assert f" %: {advice} " in note
     assert note in intervals_note(comparison)
+
+
+def test_a_note_says_why_intervals_over_both_are_narrower_than_over_seeds_alone(tmp_path: Path) -> None:
+    apart = [[i % 4 < 2 or i < right for i in range(12)] for right in (12, 6, 1)]  # seeds differ by much
+    alike = [[i % 3 == 0 or i < right for i in range(12)] for right in (1, 4, 3)]
+    runs = {
+        method: [_write(tmp_path, method, correct, seed=seed) for seed, correct in enumerate(of)]
+        for method, of in (("lyria", apart), ("gepa", alike))
+    }
+    values = np.array(apart, dtype=float), np.array(alike, dtype=float)
+    widths = []
+    for table in (*values, values[1] - values[0]):
+        both, seeds = crossed_mean(table), stats.t.interval(0.95, 2, table.mean(), stats.sem(table.mean(axis=1)))
+        assert both is not None
+        widths.append(np.ptp(both.interval()) < np.ptp(seeds))
+    assert widths == [True, False, True]
+    comparison = compare([*runs["lyria"], *runs["gepa"]])
+    (note,) = narrower_notes(comparison)
+    assert "than that over seeds alone (here of 1 arm and 1 difference): Student's factor for 3 seeds is larger" in note
+    assert note in intervals_note(comparison)
+    assert narrower_notes(compare(runs["gepa"])) == []
 
 
 def test_the_pooled_interval_draws_whole_problems(tmp_path: Path) -> None:

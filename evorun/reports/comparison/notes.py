@@ -123,7 +123,8 @@ def intervals_note(comparison: ComparedRuns) -> str:
     single = f"Intervals of single runs {kinds or f'of rates {wilson}; of other scores they {bootstrap}'}."
     if not comparison.has_seeds:
         return single
-    return " ".join([seeds_note(), *width_notes(comparison.rows), *seed_share_notes(comparison), single])
+    widths = [*width_notes(comparison.rows), *narrower_notes(comparison), *seed_share_notes(comparison)]
+    return " ".join([seeds_note(), *widths, single])
 
 
 def strata_note(comparison: ComparedRuns) -> str:
@@ -199,6 +200,38 @@ def width_notes(rows: Sequence[Row]) -> list[str]:
     return (
         [f"Intervals over seeds and problems that would go beyond {' or '.join(ends)} are cut there."] if ends else []
     )
+
+
+def narrower_notes(comparison: ComparedRuns) -> list[str]:
+    """Say why intervals over seeds and problems, which are about more, are narrower than those over seeds alone."""
+    of_arms = [
+        (row.seeds, row.get_metric(row.primary.name).ci95, row.two_way_ci95.get(row.primary.name), row.seed_share)
+        for row in comparison.rows
+        if not row.is_baseline
+    ]
+    of_pairs = [
+        (len(found.problems_per_seed), found.seeds_ci95, found.two_way_ci95, found.seed_share)
+        for found in (pair.compared for pair in comparison.pairs.pooled)
+    ]
+    # a share of 1: problems have no part in it, and the two may differ by the weights of seeds alone
+    narrower = {
+        kind: [seeds for seeds, alone, both, share in found if _is_narrower(both, alone) and share != 1]
+        for kind, found in (("arm", of_arms), ("difference", of_pairs))
+    }
+    counts = sorted({seeds for found in narrower.values() for seeds in found})
+    if not counts:
+        return []
+    of = " and ".join(f"{len(found)} {kind}{'s' * (len(found) > 1)}" for kind, found in narrower.items() if found)
+    return [
+        f"An interval over seeds and problems may be narrower than that over seeds alone (here of {of}): Student's "
+        f"factor for {' or '.join(map(str, counts))} seeds is larger than for the problems, and over both the two are "
+        "weighted by the variances."
+    ]
+
+
+def _is_narrower(interval: tuple[float, float] | None, other: tuple[float, float] | None) -> bool:
+    """Tell whether both exist and the first is narrower, by more than rounding."""
+    return interval is not None and other is not None and interval[1] - interval[0] < other[1] - other[0] - 1e-9
 
 
 def seed_share_notes(comparison: ComparedRuns) -> list[str]:
