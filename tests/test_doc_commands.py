@@ -8,15 +8,18 @@ import re
 import shlex
 import tempfile
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from building import composed
+from evorun.runner.settings import check
 from evorun_process import evorun_here
 from prepared_runs import RUNS, prepare, write_responses
-from test_commands import COMMANDS, VERBS, is_of_example
+from test_commands import COMMANDS, VERBS, is_of_example, jobs, what_is_missing
 from test_commands import RUNS as PRINTED_RUNS
 
 ROOT = Path(__file__).parents[1]
@@ -42,9 +45,12 @@ viewer/, test_plan.py."""
 NEEDS = {
     "GPU": re.compile(r"engine=vllm|^(?!.*\bengine=).*\bmodel=(?:gemma|gpt_oss|llama|mistral|qwen)"),
     "key": re.compile(r"engine=openai|=tinker\b|api_key_env="),
-    "data set": re.compile(r"task\.data=FOLDER|task\.source=hub"),
 }
-"""Needs of a command of a page's own blocks beside a clone, by how they show. A plan needs nothing."""
+"""Needs of a command of a page's own blocks beside a clone and data, by how they show. A plan needs nothing."""
+CHOOSES_DATA = re.compile(r"(?:experiment=|task=|task\.source=sample|task\.data=FILE)\S*|-m(?= )")
+"""Of a command's words, what decides where the task's data come from; a folder has to be there."""
+LOADED: dict[str, str | None] = {}
+"""What data of tasks are missing, by configuration."""
 OF_SWEEPS = "SWEEP_DIR"
 """Commands on a sweep that has been started; test_sweep_jobs.py and test_branching.py have them."""
 OF_ADAPTERS = "format=model"
@@ -123,8 +129,10 @@ def test_a_printed_run_on_a_simulated_model_runs(command: str, tmp_path: Path) -
     assert done.returncode == 0, done.stderr
 
 
-def test_blocks_say_what_their_commands_need() -> None:
+def test_blocks_say_what_their_commands_need(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the block's first line, or behind the command."""
+    monkeypatch.delenv("EVORUN_DATA", raising=False)
+    runs = 0
     for page in PAGES:
         text = re.sub(r"\\\n\s+", " ", page.read_text())
         for block in re.findall(r"^    \S.*\n(?:^    .*\n)*", text, re.MULTILINE):
@@ -134,6 +142,17 @@ def test_blocks_say_what_their_commands_need() -> None:
                 said = comment + first * first.startswith("    # ")
                 for need, shown in NEEDS.items():
                     assert need in said or not shown.search(command), (page.name, need, command)
+                if " ".join(command.split()) in PRINTED_RUNS:
+                    runs += 1
+                    assert "data set" in said or not lacks_data(*CHOOSES_DATA.findall(command)), (page.name, command)
+    assert runs > 100
+
+
+@cache
+def lacks_data(*chosen: str) -> bool:
+    """Say whether the task that these words of a run, or of a sweep's first one, choose has its data elsewhere."""
+    (job,) = jobs(list(chosen), with_variants=False)
+    return "were not found: " in (what_is_missing(check(composed(*job)).task, LOADED) or "")
 
 
 @pytest.mark.nightly  # by day these commands run small: test_a_printed_run_on_a_simulated_model_runs
