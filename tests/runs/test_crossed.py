@@ -1,7 +1,9 @@
 """Means over seeds and problems, against analysis of variance by hand, Student's tests and the pigeonhole bootstrap."""
 
+import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from scipy import stats
 from evorun.runs.crossed import CrossedMean, crossed_mean, tabulate
 
 Table = NDArray[np.float64]
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "sweeps.md"
 MEASURE_COVERAGE = Path(__file__).parents[2] / "scripts" / "measure_coverage.py"
 
 
@@ -64,6 +67,20 @@ def test_the_variance_is_that_of_the_mean_squares_between_seeds_and_problems_les
     share = squares[0] / sum(squares)
     quantile = share * stats.t.ppf(0.975, a - 1) + (1 - share) * stats.t.ppf(0.975, b - 1)
     assert found.interval() == pytest.approx((total - quantile * variance**0.5, total + quantile * variance**0.5))
+
+
+def test_the_guides_formula_is_that_of_the_interval_over_seeds_and_problems() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    examples = [None, _draw(np.random.default_rng(6), 3, 12, 1, 1)]
+    alike = np.array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1]])  # the residual is more than seeds and problems
+    for values in [*examples, alike]:
+        code = block if values is None else re.sub(r"np\.array\(.*\)", "table", block)
+        found: dict[str, Any] = {"table": values}
+        exec(code, found)
+        interval = _known(np.asarray(found["values"], dtype=float)).interval()
+        assert (found["low"], found["high"]) == pytest.approx(interval)
+    parts = [found[f"of_{part}"] for part in ("seeds", "problems", "residual")]
+    assert found["variance"] == max(parts[:2]) > parts[0] + parts[1] - parts[2]
 
 
 def test_the_standard_error_is_that_of_the_pigeonhole_bootstrap_where_a_value_is_missing_here_and_there() -> None:
