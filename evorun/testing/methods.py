@@ -9,10 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from evorun.cli.compose import yaml_values
 from evorun.errors import ConfigError, EngineError
 from evorun.methods.base import REGIMES, Method
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.runner.settings import ProgramSettings, RunConfig, RunSettings, refuse_impossible_pair
+from evorun.runner.typed import typed
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.call_keys import read_role
 from evorun.runs.replay import ReplayConfig
@@ -21,6 +23,8 @@ from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import Problem, TaskConfig
 from evorun.testing.expectations import expect, expect_equal, expect_same, locate
 from evorun.testing.runs import COMPLETED, FakeSandbox, Run, carry_out
+from evorun.training.config import TrainingConfig
+from evorun.training.updates import ROLE as UPDATE
 
 # Information regimes in which a method must not see the validation split.
 UNINFORMED = ("problem_only", "public_tests")
@@ -32,8 +36,9 @@ RunOnce = Callable[..., Run]
 
 
 def check_method(method: type[Method], config: Any, task: TaskConfig, *, real_programs: bool = False) -> None:
-    """Check a method that trains no weights, on a task's simulator. Raises AssertionError for the first broken rule.
+    """Check a method on a task's simulator. Raises AssertionError for the first broken rule.
 
+    A method that trains weights trains the simulated model, whose skill its updates raise or lower.
     config: an instance of the method's `Config`, small enough for a few dozen calls. What `optional_limits` names has a
     number there, and is null in the run under `budget.calls_per_problem`, as in a sweep with a budget. task: a task
     with a few problems and available data. real_programs: run the programs of a task that has any; otherwise they get
@@ -59,7 +64,9 @@ def check_method(method: type[Method], config: Any, task: TaskConfig, *, real_pr
         _check_predictions(finished)
         _check_references(finished)
         _check_costs(finished)
-        _check_regime(finished, task)
+        _check_updates(finished, method)
+        if not method.learns_from_problems:  # whose rollouts may be on the validation split
+            _check_regime(finished, task)
         # The order in which problems finish must not matter: seeds and keys derive from names, not from the order.
         _check_same(run("alone", run=RunSettings(concurrency=1)), finished, "a run with one problem in flight")
         _check_replay(finished, run)
@@ -82,6 +89,9 @@ def _run_config(method: type[Method], config: Any, task: TaskConfig, changes: Ma
         **changes,
     }
     raw = {"seed": 0, "method": asdict(config), "task": asdict(task), "budget": asdict(values["budget"])}
+    if method.trains:
+        training = yaml_values("training", "lora")  # a simulated model has no adapter: any settings do
+        raw["training"], values["training"] = dict(training), typed(TrainingConfig, training, "training")
     return RunConfig(**values, raw=raw)
 
 
@@ -141,6 +151,16 @@ def _check_costs(finished: Run) -> None:
             grows = all(step["cost"][role][kind] >= amount for kind, amount in spent.items())
             expect(grows, f"step {step['step']} of {step['problem']}: expected costs that only grow")
         last[step["problem"]] = step["cost"]
+
+
+def _check_updates(finished: Run, method: type[Method]) -> None:
+    # Without an update the runs below would show nothing of what a resume or a replay does with one.
+    updated = any(read_role(key) == UPDATE for key, *_ in finished.effects())
+    expect(
+        updated or not method.trains,
+        "expected an update of the weights, found none: in each step no episode had a reward, or all advantages were "
+        "0; give the config a larger method.group or more method.problems_per_step, or look at the advantages",
+    )
 
 
 def _check_regime(finished: Run, config: TaskConfig) -> None:

@@ -13,6 +13,8 @@ import pytest
 from building import make_config, simulated_run, task_config
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
+from evorun.methods.learning.parts import UpdateRule
+from evorun.methods.learning.policy_gradient import Rloo
 from evorun.models import Sampling
 from evorun.runner import registry
 from evorun.runner.settings import missing_capabilities
@@ -101,6 +103,20 @@ WITHOUT_TRAINING = [
 """Methods that a simulated model can serve; those that need weights have tests of their own."""
 
 
+REWARDED = {"steps": 2, "problems_per_step": 2, "group": 3, "eval_every": 1, "eval_samples": 1}
+TRAINING: dict[str, tuple[str, dict[str, Any]]] = {
+    "grpo": ("arithmetic", REWARDED),
+    "cispo": ("mathbench", REWARDED),
+    "rloo": ("hmmt", REWARDED),
+    "ppo": ("billsum", {**REWARDED, "rubric": "initial"}),
+    "espl": ("aime", {**REWARDED, "crossover_rate": 0.5}),
+    "mpo": ("essay", {**REWARDED, "refine_every": 1, "refine_samples": 2}),
+    "rler": ("search_qa", REWARDED),
+    "ttt_discover": ("graph_coloring", {"steps": 2, "states": 2, "group": 4}),
+}
+"""Methods that train weights by rewards, each with its task and size; `sft` reads a file."""
+
+
 def check(name: str) -> None:
     task = ON[name]
     config = make_config("method", name, **SMALL[name])
@@ -111,6 +127,20 @@ def check(name: str) -> None:
 @pytest.mark.parametrize("name", WITHOUT_TRAINING)
 def test_every_method_passes(name: str) -> None:
     check(name)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] * (name != "rloo")) for name in TRAINING]
+)
+def test_a_method_that_trains_passes_on_a_simulated_model(name: str) -> None:
+    task, size = TRAINING[name]
+    method = registry.method_class(name)
+    check_method(method, make_config("method", name, **size), task_config(task, limit=3, **PROBLEMS[task]))
+
+
+def test_each_method_that_trains_by_rewards_is_checked() -> None:
+    training = {name for name in registry.METHODS if registry.method_class(name).trains}
+    assert set(TRAINING) == training - {"sft"}
 
 
 @pytest.mark.nightly
@@ -261,6 +291,44 @@ class KeepsAnUnknownRegime(Asks):
 class ReportsWhatItDoesNotHave(Asks):
     def best(self, candidate: Candidate) -> Candidate:
         return msgspec.structs.replace(candidate, id="0.1")
+
+
+class TrainsByNothing(Rloo):
+    """Gives each completion the same advantage."""
+
+    advantages: Any = staticmethod(lambda rewards: [0.0] * len(rewards))
+
+    @property
+    def update_rule(self) -> UpdateRule:
+        return self.group_relative(advantages=self.advantages)
+
+
+class TrainsByTooFew(TrainsByNothing):
+    advantages = staticmethod(lambda rewards: rewards[1:])
+
+
+class TrainsByNoNumber(TrainsByNothing):
+    advantages = staticmethod(lambda rewards: [float("nan")] * len(rewards))
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (TrainsByNothing, "^expected an update of the weights, found none: .* or look at the advantages$"),
+        (
+            TrainsByTooFew,
+            r"PluginError.*expected a finite number for each of the 3 rewards \[.*\], got \[\d.., \d..\];",
+        ),
+        (
+            TrainsByNoNumber,
+            r"PluginError.*expected a finite number for each of the 3 rewards \[.*\], got \[nan, nan, nan",
+        ),
+    ],
+)
+def test_a_method_that_trains_by_no_advantages_fails(method: type[Rloo], message: str) -> None:
+    config = make_config("method", "rloo", **REWARDED)
+    with pytest.raises(AssertionError, match=message):
+        check_method(method, config, task_config("arithmetic", limit=2))
 
 
 @pytest.mark.parametrize(

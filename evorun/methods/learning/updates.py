@@ -1,11 +1,12 @@
 """The updates of the weights: by advantages within groups of completions, and by PPO with a critic."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, PluginError
 from evorun.fields import Checked, OneOf, PositiveFloat
 from evorun.methods.learning.group_advantages import subtract_mean, weight_entropically
 from evorun.rollouts.episodes import Episode
@@ -15,7 +16,7 @@ from evorun.training.wire import PolicyGradient, ProximalPolicy, Row
 BASELINES = ("draw", "problem")
 ADVANTAGES = ("mean", "entropic")
 GroupAdvantages = Callable[[Sequence[float]], Sequence[float]]
-"""Returns the advantages of a group's completions from their rewards."""
+"""Returns the advantages of a group's completions from their rewards, in the same order; there is at least one."""
 
 
 @dataclass(kw_only=True)
@@ -80,13 +81,25 @@ class GroupRelative:
         return [episode.reward.value for episode in episodes]
 
     def advantages(self, episodes: Sequence[Episode]) -> list[float | None]:
-        """Return the advantages within each group, of the episodes with a reward; None without one."""
+        """Return the advantages within each group, of the episodes with a reward; None without one.
+
+        Raises PluginError if the group's function does not give a finite number for each reward.
+        """
         result: list[float | None] = []
         for first in range(0, len(episodes), self.baseline_group):
             rewards = self.rewards(episodes[first : first + self.baseline_group])
-            advantages = iter(self.group_advantages([value for value in rewards if value is not None]))
+            advantages = iter(self._of_group([value for value in rewards if value is not None]))
             result += [None if value is None else next(advantages) for value in rewards]
         return result
+
+    def _of_group(self, rewards: list[float]) -> list[float]:
+        advantages = [float(value) for value in self.group_advantages(rewards)] if rewards else []
+        if len(advantages) != len(rewards) or not all(map(math.isfinite, advantages)):
+            raise PluginError(
+                f"advantages: expected a finite number for each of the {len(rewards)} rewards {rewards}, got "
+                f"{advantages}; mend the function that the method's update_rule gives"
+            )
+        return advantages
 
     def has_gradient(self, rows: Sequence[Row]) -> bool:
         # With equal rewards in each group only the divergence from the reference policy has a gradient.
