@@ -9,20 +9,27 @@ import shutil
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from building import simulated_run, task_config
 from evorun.cli import planning
+from evorun.cli.compose import register
 from evorun.cli.composed_jobs import compose_jobs
 from evorun.errors import ConfigError, DataError, EngineError
+from evorun.methods.context import RunContext
+from evorun.methods.learning.parts import Batch, FixedPrompt, PromptSource
+from evorun.methods.learning.policy_gradient import Rloo
+from evorun.models.base import Sampling
 from evorun.models.config import ModelConfig
 from evorun.models.devices import read_inventory
 from evorun.reports.text import dollars
-from evorun.runner import planned_differences, plans, trials
+from evorun.rollouts.calls import Role
+from evorun.runner import planned_differences, plans, registry, trials
 from evorun.runner.estimates import estimate
 from evorun.runner.memory import estimate_memory
 from evorun.runner.planned_roles import extrapolate_prompt
@@ -31,6 +38,7 @@ from evorun.runner.settings import check
 from evorun.runner.stages import name_stage, run_digest
 from evorun.runner.student import teacher_composition
 from evorun.runner.trials import Asked, Trial
+from evorun.runs.call_keys import read_role
 from evorun.runs.crossed import crossed_mean
 from evorun.runs.directory import identity
 from evorun.runs.statistics import estimate_spread, smallest_difference, worst_spread
@@ -831,3 +839,43 @@ def test_an_experiment_of_ones_own_is_planned(tmp_path: Path) -> None:
         compose_jobs([f"--config-dir={tmp_path / 'none'}", "experiment=mine"])
     with pytest.raises(ConfigError, match=r"unknown experiment; .* one of your own needs --config-dir FOLDER"):
         compose_jobs(["experiment=mine"])
+
+
+class Coached(Rloo):
+    """A plug-in that learns, and asks the policy for advice with each batch."""
+
+    name = "coached"
+    roles: ClassVar[Mapping[str, Role]] = {**Rloo.roles, "coach": Role("policy")}
+
+    def prompts(self, ctx: RunContext) -> PromptSource:
+        return Advised(ctx)
+
+
+class Advised(FixedPrompt):
+    def __init__(self, ctx: RunContext) -> None:
+        super().__init__("")
+        self._ctx = ctx
+
+    async def evolve(self, batch: Batch) -> dict[str, float]:
+        prompts = [self._ctx.shared.task.generation_prompt(episode.asked.problem) for episode in batch.episodes]
+        await self._ctx.shared.generate(prompts, role="coach", step=batch.step, sampling=Sampling(max_tokens=9))
+        return {}
+
+
+def test_a_plug_in_that_learns_has_the_calls_of_the_method_that_it_extends_and_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    point = EntryPoint("coached", f"{__name__}:Coached", "evorun.methods")
+    monkeypatch.setattr(registry, "plugins", lambda kind: {"coached": point} if kind == "method" else {})
+    register()
+    size = ("method.steps=3", "method.problems_per_step=4", "method.group=3", "method.eval_samples=1")
+    words = ("method=coached", "task=arithmetic", "task.test_problems=10", "engine=simulated", *size)
+    (arm,) = make_plan(compose_jobs(list(words)), tmp_path).arms
+    run = carry_out(check(compose_jobs(list(words))[0]), tmp_path / "run")
+    made = Counter(read_role(key) for key in run.calls())
+    assert {role.role: role.calls for role in arm.roles} == made
+    assert made == {"rollout": 36, "coach": 36, "evaluate": 40}
+    assert {role.role: role.calls_by for role in arm.roles} == {
+        **dict.fromkeys(("rollout", "evaluate"), "formula"),
+        "coach": "trial",
+    }

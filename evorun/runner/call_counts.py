@@ -171,7 +171,7 @@ def _count_requests(config: Mapping[str, Any], train: int, test: int) -> list[Pa
             ]
         case "sft":
             return [count_tuning_calls(method, policy, test, len(measure_conversations(method)))]
-        case name if name in registry.METHODS and "problems_per_step" in method:
+        case name if "problems_per_step" in method and registry.builtin_method(name) is not None:
             return count_learning_calls(config, train, test)
         case name:
             raise ConfigError(

@@ -1,13 +1,14 @@
 """The calls of a planned run by role, with their tokens and price."""
 
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from math import ceil
 from typing import NamedTuple
 
 from evorun.methods.learning.scheduler import ROLLOUT
 from evorun.models.config import ServedModel
 from evorun.rollouts.calls import GENERATOR
+from evorun.runner import registry
 from evorun.runner.call_counts import Part
 from evorun.runner.estimates import limit_calls
 from evorun.runner.plan_records import PlannedRole, PlannedTraining, Source, add_known
@@ -62,7 +63,7 @@ def find_uncounted(config: RunConfig, calls: Sequence[RoleCalls]) -> list[str]:
 def add_reward_calls(
     config: RunConfig, calls: Sequence[RoleCalls], trial: Trial | None, problems: int
 ) -> list[RoleCalls]:
-    """Return the calls with those of a plug-in's reward: as many for each rollout as in a trial.
+    """Return the calls with those of a plug-in's reward or method: as many for each rollout as in a trial.
 
     A limit on calls bounds all of them together. What the trial did not ask for stays out: see `find_uncounted`.
     """
@@ -70,7 +71,10 @@ def add_reward_calls(
     played = trial.cost[ROLLOUT].calls if trial is not None and ROLLOUT in trial.cost else 0
     if trial is None or not played:
         return list(calls)
-    own = [role for role in find_uncounted(config, calls) if role in trial.cost and trial.cost[role].calls]
+    further: Collection[str] = find_uncounted(config, calls)
+    if registry.parent_method(type(config.method)) is not None:  # a formula counts what evorun's own method asks for
+        further = trial.cost.keys() - {GOLD, *(role_calls.role for role_calls in calls)}
+    own = [role for role in sorted(further) if role in trial.cost and trial.cost[role].calls]
     found = [
         *calls,
         *(

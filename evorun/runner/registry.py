@@ -153,6 +153,11 @@ def parent_method(method: "type[Method]") -> str | None:
     return None
 
 
+def builtin_method(name: str) -> str | None:
+    """Return the name of evorun's own method that a method is, or whose values a plug-in's has; None: there is none."""
+    return name if name in METHODS else parent_method(method_class(name))
+
+
 def usable_plugins(kind: Kind, chosen: Collection[str] = ()) -> dict[str, Any]:
     """Import the plug-ins of a kind and return them by name; warn of each unusable one and leave it out.
 
