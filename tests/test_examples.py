@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 from zipfile import ZipFile
@@ -47,7 +47,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
 ELSEWHERE = ("ray_servers", "slurm_servers")
 """Examples whose commands need a cluster; test_ray_servers.py and test_slurm_servers.py carry out their scripts."""
-LONGER = ("brief_reward", "paper_table", "papers", "read_runs", "skypilot_job", "study")
+LONGER = ("brief_reward", "own_advantages", "paper_table", "papers", "read_runs", "skypilot_job", "study")
 """Examples that train, sweep or start several interpreters; `.ci/run` gives their commands beside `make test`."""
 ALIKE = ("complaints", "first_to_agree", "knockout", "nqueens", "price_list", "rows", "slurm_sweep")
 """Examples of which other tests run most: those here, or of rows, tools and sweeps."""
@@ -325,6 +325,23 @@ def test_a_reward_of_ones_own_is_learned_from(ran: Callable[[str], Ran]) -> None
     assert {one["correct"] for one in rollouts} == {True, False}
     for one in rollouts:
         assert one["reward"] == pytest.approx(one["correct"] - 0.001 * len(said[one["call"]].split()))
+
+
+@pytest.mark.nightly
+def test_advantages_of_ones_own_are_learned_from(ran: Callable[[str], Ran]) -> None:
+    (run,) = ran("own_advantages").runs["normalised"]
+    groups = defaultdict(list)
+    for one in records(run, "rollouts"):
+        groups[one["step"], one["problem"]].append(one)
+    assert len(groups) == 20 * 8
+    for group in groups.values():
+        rewards = [one["reward"] for one in group]
+        spread = pstdev(rewards) + 1e-4
+        expected = [(reward - fmean(rewards)) / spread for reward in rewards]
+        assert [one["advantage"] for one in group] == pytest.approx(expected, abs=1e-9)
+    guide = (EXAMPLES.parent / "docs" / "guides" / "write_a_method.md").read_text()
+    (shown,) = re.findall(r"^```text\n.*?^```", (EXAMPLES / "own_advantages/README.md").read_text(), re.M | re.DOTALL)
+    assert shown in guide
 
 
 @pytest.mark.nightly

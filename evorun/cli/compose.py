@@ -42,16 +42,21 @@ def yaml_values(group: str, name: str, folder: Path | None = None) -> Mapping[st
     return {**inherited, **values}
 
 
-def default_config(kind: Kind, name: str, **changes: Any) -> Any:
+def default_config(kind: Kind, name: "str | type[Method]", **changes: Any) -> Any:
     """Return the config of a method or task: the values of its YAML, or, if it has none, of its dataclass.
 
-    A plug-in's method that derives from one of evorun's has that one's values beneath its own.
+    A plug-in's method that derives from one of evorun's has that one's values beneath its own. name: in place of a
+    method's, its class, which no package need offer yet.
     """
     from evorun.runner.typed import typed
 
-    if kind == "method" and (parent := registry.parent_method(method := registry.method_class(name))):
+    if not isinstance(name, str):
+        method, name = name, name.name
+    elif kind == "method":
+        method = registry.method_class(name)
+    if kind == "method" and (parent := registry.parent_method(method)):
         return typed(method.Config, {**yaml_values(kind, parent), **_stated(method), "name": name, **changes}, kind)
-    schema = registry.task_config_class(name) if kind == "task" else registry.method_class(name).Config
+    schema = registry.task_config_class(name) if kind == "task" else method.Config
     return typed(schema, {"name": name, **yaml_values(kind, name), **changes}, kind)
 
 

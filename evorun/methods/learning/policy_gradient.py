@@ -75,11 +75,19 @@ class PolicyGradientMethod(Learning):
     Config: ClassVar[type[PolicyGradientConfig]] = PolicyGradientConfig
     config: PolicyGradientConfig
 
-    def group_relative(self, loss: str = "dr_grpo", advantages: GroupAdvantages = subtract_mean) -> UpdateRule:
-        """Return the update with one of TRL's losses."""
+    def group_relative(
+        self,
+        loss: str = "dr_grpo",
+        advantages: GroupAdvantages = subtract_mean,
+        kind: type[GroupRelative] = GroupRelative,
+    ) -> UpdateRule:
+        """Return the update with one of TRL's losses (`evorun.training.objectives.LOSSES`, or cispo).
+
+        kind: a subclass, whose advantages depend on more than a group's rewards.
+        """
         config = self.config
         group = config.group * (config.draws if config.baseline == "problem" else 1)
-        return GroupRelative(config, config.temperature, group, loss, advantages)
+        return kind(config, config.temperature, group, loss, advantages)
 
     def prompts(self, ctx: RunContext) -> PromptSource:
         config = self.config
