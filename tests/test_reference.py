@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -131,6 +132,39 @@ def test_each_default_stands_in_the_line_that_is_named(pages: Mapping[str, str])
             )
             places += 1
     assert places > 1000
+
+
+def test_each_key_has_a_type_a_meaning_and_a_source(settings: Mapping[str, str]) -> None:
+    keys = 0
+    for page in settings.values():
+        for row in (row for rows in sections(page).values() for row in rows if "=" not in codes(row[0])[0]):
+            key, _, kind = row[0].partition("<br>")
+            assert re.search(r"\w", kind), key
+            meaning, source, _ = row[-1].split("<br>")
+            assert re.search(r"\w", meaning), key
+            assert re.fullmatch(r"\*.*\w.*\*", source), key
+            keys += 1
+    assert keys > 2000
+
+
+def test_a_key_without_a_source_is_refused(settings: Mapping[str, str]) -> None:
+    module = importlib.import_module("reference.settings")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "read_words", lambda: {"meanings": {}, "sources": []})
+        with pytest.raises(ValueError, match=r"^task\.sampling: expected a source in the comment of conf/task/aime"):
+            list(module.list_settings("task", "aime", registry.task_config_class("aime")))
+
+
+def test_each_rule_of_sources_and_each_meaning_by_hand_is_that_of_a_key(settings: Mapping[str, str]) -> None:
+    words = importlib.import_module("reference.settings").read_words()
+    all_rows = (row for page in settings.values() for rows in sections(page).values() for row in rows)
+    rows = [row for row in all_rows if "=" not in codes(row[0])[0]]  # the others are choices: model=NAME
+    shown = {re.sub(r"\\", "", row[-1]) for row in rows}
+    assert [one for one in words["meanings"].values() if not any(row.startswith(f"{one}<br>") for row in shown)] == []
+    places = [(codes(row[-1])[-1].rpartition(":")[0], codes(row[0])[0]) for row in rows]
+    for rule in words["sources"]:
+        for pattern in rule["keys"]:
+            assert any(fnmatchcase(file, rule["file"]) and fnmatchcase(key, pattern) for file, key in places), rule
 
 
 def test_values_outside_a_range_are_refused(settings: Mapping[str, str]) -> None:

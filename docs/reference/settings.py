@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from types import NoneType
@@ -32,10 +33,27 @@ OVERRIDES = ("method_on_task", "method_in_release", "release_on_task")
 SECTIONS = ("method.", "training.", "engine.", "budget.")
 """Beginnings of keys in files that name the group themselves; the other keys are the method's."""
 
+NAMED = re.compile(
+    r"\bours\b|[Ss]ections? \d|\bEqs?\. |[Ff]igures? \d|[Tt]ables? \d|[Aa]ppendix|\b[A-K]\.\d|Algorithm \d|arXiv|"
+    r"authors|[Pp]aper|released code|the package|TRL|treequest|OpenEvolve|Shinka|AdaEvolve|AlphaEvolve|TTT-Discover|"
+    r"\bexperiments\b|benchmark's|the server's own|Thinking Machines|beyond MPO|as for LAFT"
+)
+"""What a comment has that names the source of its value."""
+
+
 HEAD = """
 A row has a key, its default, and the default's source and line in `conf/`. The source is a section of the method's or
 the task's own paper, another source by name, or `ours` where the paper leaves the value open. "The task's" is
 `task.sampling.KEY`, if the task sets it. A key without a range takes any value of its type.
+"""
+
+OF_MODELS = """
+Files of models and the values that they give, each with its line of the file. What a file leaves out has the default
+above.
+"""
+OF_BUDGETS = """
+Files of budgets and the values that they give, each with its line of the file. The defaults above are those of
+`budget=unlimited`.
 """
 
 
@@ -62,9 +80,9 @@ class Setting(NamedTuple):
     default: str
     range: str
     meaning: str
-    """The docstring of its field."""
+    """The docstring of its field, else the words of keys.yaml."""
     source: str
-    """The comment beside its default."""
+    """The comment beside its default; where it names no source, with that of keys.yaml."""
     place: Place
 
 
@@ -119,14 +137,53 @@ def _list_fields(schema: Any, given: Mapping[str, Key], above: str, prefix: str)
         yaml_key = given.get(key)
         doc, place = declared[field.name].doc, yaml_key.place if yaml_key else declared[field.name].place
         comment = yaml_key.comment if yaml_key else ""
+        meaning = doc or _read_meaning(f"{prefix}{key}")
         if dataclasses.is_dataclass(hint):
-            if doc or comment:
-                yield Setting(f"{prefix}{key}", "settings", "", "", doc, comment, place)
+            if meaning or comment:
+                source = _name_source(f"{prefix}{key}", comment, place)
+                yield Setting(f"{prefix}{key}", "settings", "", "", meaning, source, place)
             yield from _list_fields(hint, given, f"{key}.", prefix)
             continue
         default = _default_of(field) if yaml_key is None else _written(key, yaml_key, given)
+        source = _name_source(f"{prefix}{key}", comment, place)
         bounds = _range_of(schema, field.name)
-        yield Setting(f"{prefix}{key}", type_name(hint), default, bounds, doc, comment, place)
+        yield Setting(f"{prefix}{key}", type_name(hint), default, bounds, meaning, source, place)
+
+
+@cache
+def read_words() -> Mapping[str, Any]:
+    """Return the meanings and the rules of sources in keys.yaml."""
+    found: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("keys.yaml").read_text())
+    return found
+
+
+def _read_meaning(key: str) -> str:
+    meanings: Mapping[str, str] = read_words()["meanings"]
+    return meanings.get(key) or meanings.get(key.rpartition(".")[2], "")
+
+
+def find_rule(key: str, place: Place) -> Mapping[str, str] | None:
+    """Return the first rule of keys.yaml for a key of a file, or None."""
+    for rule in read_words()["sources"]:
+        if fnmatchcase(place.file, rule["file"]) and any(fnmatchcase(key, pattern) for pattern in rule["keys"]):
+            return rule  # type: ignore[no-any-return]  # of YAML
+    return None
+
+
+def _name_source(key: str, comment: str, place: Place) -> str:
+    """Return a comment; where it names no source, with that of the rule for its key.
+
+    Raises ValueError where there is no such rule.
+    """
+    if NAMED.search(comment):
+        return comment
+    rule = find_rule(key, place)
+    if rule is None:
+        raise ValueError(
+            f"{key}: expected a source in the comment of {place}, found none; name a paper's section, a library or "
+            "`ours` there, or write a rule in docs/reference/keys.yaml"
+        )
+    return "; ".join(filter(None, (comment, rule["source"])))
 
 
 def _written(key: str, found: Key, given: Mapping[str, Key]) -> str:
@@ -182,7 +239,7 @@ def read_default(text: str) -> str:
     return code(text)
 
 
-def _rows(settings: Iterator[Setting]) -> str:
+def _rows(settings: Iterator[Setting], columns: tuple[str, str, str] = COLUMNS) -> str:
     rows = (
         (
             lines(code(one.key), ", ".join(filter(None, (prose(one.type), one.range)))),
@@ -191,7 +248,7 @@ def _rows(settings: Iterator[Setting]) -> str:
         )
         for one in settings
     )
-    return table(COLUMNS, rows)
+    return table(columns, rows)
 
 
 def _section(group: str, name: str) -> str:
@@ -201,7 +258,9 @@ def _section(group: str, name: str) -> str:
 def _shared_page() -> str:
     top = read_yaml(CONF / "config.yaml")
     run = {"sandbox": SandboxConfig, "run": RunSettings, "evorun": ProgramSettings}
-    rows = [Setting("seed", "int", top["seed"].value or "", ">= 0", "Of all draws of a run.", "", top["seed"].place)]
+    seed = top["seed"]
+    source = _name_source("seed", seed.comment, seed.place)
+    rows = [Setting("seed", "int", seed.value or "", ">= 0", "Of all draws of a run.", source, seed.place)]
     for section, schema in run.items():
         given = {key.removeprefix(f"{section}."): one for key, one in top.items() if key.startswith(f"{section}.")}
         rows += _list_fields(schema, given, "", f"{section}.")
@@ -215,8 +274,9 @@ def _shared_page() -> str:
     for group in GROUPS:
         names = [file.stem for file in sorted((CONF / group).glob("*.yaml")) if file.stem not in ("auto", "none")]
         if group in ("model", "budget"):  # presets of one schema
-            parts += [f"## {group}\n", _rows(_list_fields(schema_of(group, ""), {}, "", f"{group}."))]
-            parts += [_presets(group, names)]
+            given = read_yaml(CONF / "budget" / "unlimited.yaml") if group == "budget" else {}
+            parts += [f"## {group}\n", _rows(_list_fields(schema_of(group, ""), given, "", f"{group}."))]
+            parts += [OF_BUDGETS if group == "budget" else OF_MODELS, _presets(group, names)]
         else:
             parts += [_section(group, name) for name in names]
     for name in TRACKERS:
@@ -231,9 +291,13 @@ def _presets(group: str, names: list[str]) -> str:
     rows = []
     for name in names:
         given = {key: one for key, one in read_yaml(CONF / group / f"{name}.yaml").items() if key != "name"}
-        values = (f"`{key}: {one.value}`" for key, one in given.items() if one.value not in (None, "null", "{}"))
+        values = (
+            f"`{key}: {one.value}` ({one.place.line})"
+            for key, one in given.items()
+            if one.value not in (None, "null", "{}")
+        )
         rows.append((code(f"{group}={name}"), ", ".join(values), code(f"conf/{group}/{name}.yaml")))
-    return table(("choice", "values", "file"), rows)
+    return table(("choice", "values (lines)", "file"), rows)
 
 
 def _pairs_page() -> str:
@@ -247,13 +311,18 @@ def _pairs_page() -> str:
 
 
 def _changes(group: str, file: Path) -> str:
-    rows = [
-        (
-            code(key if key.startswith(SECTIONS) else f"method.{key}"),
-            read_default(one.value),
-            lines(prose(one.comment), code(str(one.place))),
-        )
-        for key, one in _resolve(group, file.stem).items()
-        if one.value is not None
-    ]
-    return table(("key", "value", "source, line"), rows)
+    """Return the table of the values that a file of a pair gives to fields of a method and of how it trains."""
+    [method] = [name for name in registry.METHODS if re.match(rf"{name}_(on|in)_", file.stem)]
+    own = {**_settings_by_key("method", method), **_settings_by_key("training", "lora")}
+    rows = []
+    for name, given in _resolve(group, file.stem).items():
+        if given.value is not None:
+            key = name if name.startswith(SECTIONS) else f"method.{name}"
+            source = _name_source(key, given.comment, given.place)
+            rows.append(own[key]._replace(default=given.value, source=source, place=given.place))
+    return _rows(iter(rows), ("key, type, range", "value", "meaning; source and line of the value"))
+
+
+@cache
+def _settings_by_key(group: str, name: str) -> Mapping[str, Setting]:
+    return {one.key: one for one in list_settings(group, name, schema_of(group, name))}

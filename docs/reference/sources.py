@@ -32,6 +32,7 @@ class Key(NamedTuple):
     value: str | None
     """As written; None for a key with keys below it."""
     comment: str
+    """Where the file says `the same`, that of the key before it."""
     place: Place
 
 
@@ -55,13 +56,16 @@ def read_yaml(file: Path) -> Mapping[str, Key]:
 
 def _walk(node: yaml.MappingNode, above: str, file: Path, text: str) -> Iterator[tuple[str, Key]]:
     lines = text.splitlines()
+    comment = ""
     for key, value in node.value:
         nested = isinstance(value, yaml.MappingNode) and not value.flow_style
         block = isinstance(value, yaml.CollectionNode) and not value.flow_style
         end = key.end_mark if block else value.end_mark
         written = None if nested else _write(value, text)
         place = Place(file.relative_to(ROOT).as_posix(), key.start_mark.line + 1)
-        yield f"{above}{key.value}", Key(written, _read_comment(lines, key.start_mark, end), place)
+        own = _read_comment(lines, key.start_mark, end)
+        comment = comment if own == "the same" else own
+        yield f"{above}{key.value}", Key(written, comment, place)
         if nested:
             yield from _walk(value, f"{above}{key.value}.", file, text)
 

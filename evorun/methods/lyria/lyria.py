@@ -79,11 +79,11 @@ class LyriaConfig(SamplingSettings):
     replay_rate: Fraction
     """rho: maximum share of a population that the experience pool replaces."""
     crossover_rate: Fraction
-    """eta."""
+    """eta: probability that an offspring comes from a crossover."""
     external_crossover_rate: Fraction
     """xi: share of crossovers by the task's symbolic operator; without effect where the task has none."""
     mutation_rate: Fraction
-    """kappa."""
+    """kappa: probability that an offspring is mutated."""
     external_mutation_rate: Fraction
     """mu: share of mutations by the task's symbolic operator; without effect where the task has none."""
     fitness: Annotated[str, OneOf(("auto", "oracle", "model"))]
