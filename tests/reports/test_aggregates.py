@@ -78,7 +78,7 @@ def test_a_judges_agreement_over_several_runs_has_an_interval_over_problems(tmp_
     column = table.headings.index("95 % interval\nof agreement")
     assert table.headings[column - 1] == "judge\nagreement"
     assert table.shown()[0][column] == text.interval(expected.ci95)
-    assert "intervals draw problems again" in search_note(comparison)
+    assert "intervals draw problems again, each with all its runs: they are about no other" in search_note(comparison)
     # of single runs it is their own
     single = load_outcome(runs[0]).metrics["judge_agreement"]
     assert comparison.run_rows[0].get_metric("judge_agreement") == single

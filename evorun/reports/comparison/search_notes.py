@@ -33,7 +33,7 @@ def search_note(comparison: ComparedRuns) -> str:
     sentences = [sentence for name, sentence in explained.items() if name in shown]
     if shown & set(POOLED):
         known = any(row.get_metric(name).ci95 for row in comparison.rows for name in POOLED)
-        drawn = "Their intervals draw problems again, each with all its runs."
+        drawn = "Their intervals draw problems again, each with all its runs: they are about no other seeds."
         sentences.append(drawn if known else "With small numbers of these, they say little.")
     if any(row.best_of_pool is not None for row in comparison.rows):
         sentences.append(
