@@ -219,6 +219,21 @@ def test_a_methods_own_figure_that_arms_share_has_a_line_for_each(
     assert "Means over the problems that took the step. Thick lines are means over seeds" in drawn[0].note
 
 
+def test_captions_say_which_horizontal_axes_are_not_linear(tmp_path: Path, draw_only: Callable[..., None]) -> None:
+    draw_only("no figure")
+    runs = [_run(tmp_path, f"m{steps}", 0, [i < 6 for i in range(9)], steps=steps) for steps in (2, 3, 60)]
+    wide, narrow = (
+        {one.drawing.name: one for of in make_figures(compare(given)).curves.values() for one in of}
+        for given in (runs, runs[:2])
+    )
+    sentences = {"step": "The horizontal axis is logarithmic beyond 1.", "calls": "The horizontal axis is logarithmic."}
+    for x, sentence in sentences.items():
+        assert wide[f"accuracy-{x}"].note == sentence
+        assert wide[f"accuracy-{x}"].drawing.caption.endswith(sentence)
+        assert narrow[f"accuracy-{x}"].note == ""
+        assert "logarithmic" not in narrow[f"accuracy-{x}"].drawing.caption
+
+
 @pytest.mark.nightly
 def test_no_leader_crosses_the_figure_to_a_line_that_ends_early(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     draw_only("accuracy-step")

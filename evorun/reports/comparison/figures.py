@@ -107,8 +107,9 @@ def _make_figures(comparison: ComparedRuns) -> Figures:
                 marked = any(len(line.points) == 1 and not line.arm.is_baseline for line in lines)
                 has_marks = has_marks or marked
                 note = lines_note([panel], [panel.axes[x]], has_marks=marked)
-                explained = drawing.with_caption(f"{heading}, {caption[:1].lower()}{caption[1:]}", note)
-                curves.setdefault(heading, []).append(CaptionedFigure(caption, "", explained))
+                scale = _describe_scale(drawing)
+                explained = drawing.with_caption(f"{heading}, {caption[:1].lower()}{caption[1:]}", note, scale)
+                curves.setdefault(heading, []).append(CaptionedFigure(caption, scale, explained))
     if (strata := _draw_strata(comparison)) is not None:
         curves.setdefault("In each stratum", []).append(strata)
     finals = [
@@ -255,8 +256,15 @@ def _keep_drawn(figures: Sequence[tuple[str, str, Drawing | None]]) -> list[Capt
 
 
 def _caption(caption: str, note: str, drawing: Drawing) -> CaptionedFigure:
-    """Return a figure whose files have its caption and note, too."""
-    return CaptionedFigure(caption, note, drawing.with_caption(caption, note))
+    """Return a figure whose files have its caption and note, too, and which says where its axis is not linear."""
+    noted = _join(note, scale) if (scale := _describe_scale(drawing)) else note
+    return CaptionedFigure(caption, noted, drawing.with_caption(caption, noted))
+
+
+def _describe_scale(drawing: Drawing) -> str:
+    """Say that the horizontal axis of a figure is not linear; empty where it is."""
+    scales = {"log": "The horizontal axis is logarithmic.", "symlog": "The horizontal axis is logarithmic beyond 1."}
+    return scales.get(drawing.figure.axes[0].get_xscale(), "")
 
 
 def _draw_final(comparison: ComparedRuns, panel: Panel, score: Score) -> CaptionedFigure | None:
