@@ -64,7 +64,7 @@ def _check_round_trip(loaded: LoadedTask, problem: Problem) -> None:
     task, gold = loaded.task, loaded.answers.get(problem.id)
     if not isinstance(task, TextTask):
         return
-    drawn = task.random_answer(problem, np.random.default_rng(0))  # of model=random, the floor of every comparison
+    drawn = task.random_answer(problem, np.random.default_rng(0))  # of model=random, the random baseline
     for what, answer in (("the right answer", gold), ("a random_answer", drawn)):
         if answer is not None:
             written = task.write(problem, answer)
