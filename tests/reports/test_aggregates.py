@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from comparison_fixture import write_method
+from scipy.stats import ttest_1samp
 
 from evorun.reports import html, text
 from evorun.reports.comparison import compare
@@ -201,3 +202,18 @@ def test_a_comparison_says_what_has_changed_of_what_it_shows_and_what_is_gone(ru
     told = "\n".join(compare([run, ended(tmp_path / "other", seed=1)]).warnings)
     for name in ("candidates.jsonl", "metrics.jsonl"):
         assert f"{name} is not as the run left it" in told
+
+
+def test_a_rank_correlation_of_an_arm_has_students_interval_down_to_minus_one(tmp_path: Path) -> None:
+    values = [-0.515, -0.383, -0.564]
+    runs = []
+    for seed, value in enumerate(values):
+        run = write_method(tmp_path / str(seed), [True, False], seed=seed)
+        results = msgspec.json.decode((run / "results.json").read_bytes())
+        results["metrics"]["birth_order_fitness"] = {"value": value, "ci95": [-1.0, 1.0], "n": 12}
+        (run / "results.json").write_bytes(msgspec.json.encode(results))
+        runs.append(run)
+    [row] = compare(runs).rows
+    expected = ttest_1samp(values, 0).confidence_interval(0.95)
+    assert row.get_metric("birth_order_fitness").ci95 == pytest.approx((expected.low, expected.high))
+    assert expected.high < 0

@@ -10,6 +10,7 @@ from evorun.reports.comparison.arms import Arm, average_over_seeds
 from evorun.reports.comparison.names import SEED, TASK, format_engine, format_model, join_parts
 from evorun.reports.comparison.reported import BETWEEN_RUNS, ReportedFigures, explain_incomparable
 from evorun.reports.comparison.runs import Cost, Run
+from evorun.reports.figures import RATINGS
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
@@ -212,14 +213,11 @@ def _average(scores: Sequence[Score], runs: Sequence[Mapping[str, Metric]]) -> d
     if len(runs) == 1:
         return dict(runs[0])
     declared = {score.name: score for score in scores}
-    # what is no score is a share of candidates, duels or problems
-    names = dict.fromkeys(name for metrics in runs for name in metrics)
-    means = {
-        name: average_over_seeds(
-            [metrics[name] for metrics in runs if name in metrics], declared.get(name) or Score(name, 0.0, 1.0)
-        )
-        for name in names
-    }
+    means = {}
+    for name in dict.fromkeys(name for metrics in runs for name in metrics):
+        # what is no score is a rank correlation, or a share of candidates, duels or problems
+        score = declared.get(name) or Score(name, -1.0 if name in RATINGS else 0.0, 1.0)
+        means[name] = average_over_seeds([metrics[name] for metrics in runs if name in metrics], score)
     return means
 
 
