@@ -361,7 +361,7 @@ def test_simulated_searches_for_prompts_are_decided_by_what_prompts_do(tmp_path:
     if other == "duel_evolve":
         write_bred(runs[1])
     line = compare(runs).warnings[0]
-    cause = "hat system prompts do (engine.instruction_gain, engine.principle_gain) decides the order of methods"
+    cause = "hat system prompts do (engine.instruction_gain, engine.principle_gain) can decide the order of methods"
     assert f"real one. {first}" in line
     assert cause in line
     assert ("engine.improvement" in line) == (other == "duel_evolve")
@@ -395,8 +395,8 @@ def test_warnings_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
     comparison = compare(runs)
     assert comparison.warnings == [
         "zero_shot: Simulated model: no language model ran; figures say nothing about any real one. "
-        "What parents do to a child (engine.improvement, engine.misleading) decides the order of methods more than any "
-        "other setting. Here: engine.improvement=0.6, engine.misleading=0.05 and engine.skill=0.35.",
+        "What parents do to a child (engine.improvement, engine.misleading) can decide the order of methods more than "
+        "any other setting. Here: engine.improvement=0.6, engine.misleading=0.05 and engine.skill=0.35.",
         "Sample set: generated problems",
     ]
     assert [row.facts["caveats"] for row in comparison.rows] == ["simulated, sample set", "sample set"]

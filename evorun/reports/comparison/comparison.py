@@ -426,7 +426,7 @@ def _describe_simulated_order(arms: Sequence[Arm]) -> str:
     *before, last = [value for key in keys if (value := _name_engine_values(manifests, key))] or [""]
     line = ""
     if causes:
-        line += f" {text.sentence(' or '.join(causes))} decides the order of methods more than any other setting."
+        line += f" {text.sentence(' or '.join(causes))} can decide the order of methods more than any other setting."
     if last:
         line += f" Here: {' and '.join(filter(None, (', '.join(before), last)))}."
     voting = [manifest for manifest in manifests if chooses_by_votes(manifest)]

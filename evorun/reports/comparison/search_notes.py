@@ -44,7 +44,7 @@ def search_note(comparison: ComparedRuns) -> str:
     sentences += filter(None, (_compare_on_shared_problems(comparison.rows, name) for name in (CHOICE, AUC)))
     if any(row.planned is not None and row.generation < row.planned for row in comparison.rows):
         reached = f"{comparison.step.capitalize()} reached: N of M where the settings plan M"
-        sentences.append(f"{reached}; a method without such a number goes on until its budget ends.")
+        sentences.append(f"{reached}; a method without such a number ends with its budget, or by itself.")
     if any(row.generation > 0 for row in comparison.rows):
         sentences += filter(None, [describe_batches(comparison.runs)])
     if any(row.crossovers is not None for row in comparison.rows):
