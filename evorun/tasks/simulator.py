@@ -6,7 +6,7 @@ then the mean degree of the answers: their share of the right answer's score, fr
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import chain, islice
@@ -32,7 +32,7 @@ from evorun.tasks.degrees import PARTS, Scale, interpolate
 from evorun.tasks.random_simulator import RandomSimulator
 from evorun.tasks.text_task import TextTask
 
-# Most wrong answers per problem
+# Most wrong answers per problem that are no own ones of the task
 _MAX_MISTAKES = 40
 # Most answers of other problems that are tried as wrong answers
 _MAX_TRIED = 200
@@ -340,21 +340,21 @@ class TextSimulator:
     def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
         """Return the simulator's mistakes for a problem: readable answers that are not right for it.
 
-        They are the task's own wrong answers or, where it has none, answers to other problems and, where it scores by
-        degrees, answers between those and the right one. If the task reads none of them, its random answers take their
-        place.
+        They are all of the task's own wrong answers or, where it has none, answers to other problems and, where it
+        scores by degrees, answers between those and the right one. If the task reads none of them, its random answers
+        take their place.
         """
         if problem.id not in self._mistakes:
             if own := self._task.wrong_answers(problem, gold):
-                self._mistakes[problem.id] = self._readable_mistakes(problem, gold, own)
+                self._mistakes[problem.id] = list(self._readable_mistakes(problem, gold, own))
                 return self._mistakes[problem.id]
             # Other problems' answers have the right form in any task.
             others = dict.fromkeys(row.answer for row in self._rows.values() if row.answer not in (None, gold))
-            found = self._readable_mistakes(problem, gold, self._tried(gold, [str(answer) for answer in others]))
+            found = self._first_mistakes(problem, gold, self._tried(gold, [str(answer) for answer in others]))
             if not found:
-                found = self._readable_mistakes(problem, gold, self._tried(gold, self._draw_answers(problem)))
+                found = self._first_mistakes(problem, gold, self._tried(gold, self._draw_answers(problem)))
             elif self._in_degrees:  # some random answers are worse than any right one to another problem
-                found += self._readable_mistakes(problem, gold, self._draw_answers(problem))
+                found += self._first_mistakes(problem, gold, self._draw_answers(problem))
             self._mistakes[problem.id] = found
         return self._mistakes[problem.id]
 
@@ -370,13 +370,14 @@ class TextSimulator:
             return others
         return dict.fromkeys(chain.from_iterable(interpolate(gold, answer) for answer in others))
 
-    def _readable_mistakes(self, problem: Problem, gold: str, tried: Iterable[str]) -> list[str]:
-        """Return those of the answers that are read and not right, at most `_MAX_MISTAKES`."""
-        best, found = self.value(problem, gold), list[str]()
-        for answer in islice(tried, _MAX_TRIED):
+    def _first_mistakes(self, problem: Problem, gold: str, tried: Iterable[str]) -> list[str]:
+        """Return the first `_MAX_MISTAKES` of the answers that are mistakes."""
+        return list(islice(self._readable_mistakes(problem, gold, islice(tried, _MAX_TRIED)), _MAX_MISTAKES))
+
+    def _readable_mistakes(self, problem: Problem, gold: str, tried: Iterable[str]) -> Iterator[str]:
+        """Yield those of the answers that are read and not right."""
+        best = self.value(problem, gold)
+        for answer in tried:
             reply = self._task.parse(problem, self._task.write(problem, answer))
             if reply.answer is not None and self.value(problem, reply.answer) < best:
-                found.append(answer)
-            if len(found) == _MAX_MISTAKES:
-                break
-        return found
+                yield answer

@@ -144,9 +144,9 @@ class TextTask(Task):
     def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
         """Return answers that a simulated model gives where it errs, as `write` writes them.
 
-        Those that `score` finds as good as the right one are left out. Where the task scores by degrees, give some of
-        several degrees. Empty, the default: answers to other problems and, by degrees, answers between those and the
-        right one.
+        Those that `score` finds as good as the right one are left out, all others are used. Where the task scores by
+        degrees, give some of several degrees, down to the lowest. Empty, the default: answers to other problems and, by
+        degrees, answers between those and the right one.
         """
         return ()
 

@@ -321,6 +321,13 @@ def test_a_task_says_what_its_wrong_answers_are_and_skill_is_their_mean_however_
     assert 1 - np.mean(off) / 10 == pytest.approx(skill, abs=TOLERANCE)
 
 
+def test_all_wrong_answers_that_a_task_gives_are_used() -> None:
+    given = range(60, 0, -1)
+    loaded = load_rows(Darts(*given), [(Problem(id="100", stratum="all", data={"hint": ""}), "100")])
+    simulator: Any = loaded.simulator
+    assert simulator.wrong_answers(loaded.problems[0], "100") == [str(100 + off) for off in given]
+
+
 def test_random_answers_lower_what_a_skill_can_reach_and_a_line_tells_what_none_can() -> None:
     _, off = throw(Darts(farthest=8), 0.3, "100", "103")  # the other right answer is worth 0.7 here
     assert 1 - np.mean(off) / 10 == pytest.approx(0.3, abs=TOLERANCE)
