@@ -16,7 +16,7 @@ from PIL import Image
 
 SCHEMES = {"light": 1, "dark": 0}
 """The names of Chromium's setting `preferredColorScheme`."""
-COLORS = 128
+COLORS = 256
 """Of the palette: a page has few colours, and a picture without a palette is three times as large."""
 
 
@@ -53,7 +53,8 @@ def find_browser() -> str:
 
 def save_small(image: Image.Image, file: Path) -> None:
     """Write a picture of a page as a PNG file with a palette."""
-    image.convert("RGB").quantize(COLORS).save(file, optimize=True)
+    # median cut, the default, turns small marks grey; k-means gives large areas their own colours again
+    image.convert("RGB").quantize(COLORS, method=Image.Quantize.MAXCOVERAGE, kmeans=3).save(file, optimize=True)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,16 @@ r"""Draw the parts of reports as PNG files, as docs/guides/report.md shows them:
     evorun delete-one outputs/espl
     evorun experiment=mpo/simulated_study engine.meta_skill=0.02 hydra.mode=RUN hydra.run.dir=outputs/mpo
     evorun method=islands task=circle_packing engine=simulated method.generations=12 hydra.run.dir=outputs/islands
+    evorun method=lyria task=sudoku engine=simulated task.limit=10 method.generations=8 hydra.run.dir=outputs/lyria
     evorun -m method=zero_shot,best_of_n,duel_evolve task.source=sample engine=simulated task.limit=12 \
            budget=calls_300 seed=0,1,2 hydra.sweep.dir=outputs/first_sweep
     evorun report outputs/first_sweep
+    evorun -m method=zero_shot,duel_evolve engine.judge_skill=0.6,0.9 task.source=sample engine=simulated \
+           task.limit=12 budget=calls_300 seed=0,1,2 hydra.sweep.dir=outputs/levels
+    evorun report outputs/levels
+    evorun -m method=espl_evolution,gepa task=arithmetic task.test_problems=10 engine=simulated budget=calls_150 \
+           hydra.sweep.dir=outputs/prompts
+    evorun report outputs/prompts
     python scripts/draw_report_pictures.py outputs docs/images/report
 
 Needs Chromium and its driver on the PATH.
@@ -73,6 +80,15 @@ PICTURES = (
     Picture("arms", "first_sweep", "Accuracy and cost", 700, "comparison.html"),
     Picture("curves", "first_sweep", "Accuracy during the runs", 480, "comparison.html"),
     Picture("pairs", "first_sweep", "Against", 560, "comparison.html"),
+    Picture("warnings", "mpo", "mpo on essay", 386),
+    Picture("method", "lyria", "Figures of the method", 430),
+    Picture("methods", "first_sweep", "Figures of the methods", 520, "comparison.html"),
+    Picture("search_and_judge", "first_sweep", "Search and judge", 400, "comparison.html"),
+    Picture("strata_of_arms", "first_sweep", "Accuracy by stratum", 560, "comparison.html"),
+    Picture("levels", "levels", "Within each level", 560, "comparison.html"),
+    Picture("texts", "prompts", "Final texts", 700, "comparison.html"),
+    Picture("run_cost", "first_sweep", "Cost of whole runs", 460, "comparison.html"),
+    Picture("runs", "first_sweep", "Runs", 460, "comparison.html"),
 )
 
 

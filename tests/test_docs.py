@@ -149,6 +149,20 @@ def test_the_readme_names_every_method_and_task(group: str) -> None:
     assert not [file.stem for file in (ROOT / "conf" / group).glob("*.yaml") if f"`{file.stem}`" not in text]
 
 
+def test_each_part_of_a_report_has_a_picture_and_a_worry() -> None:
+    text = (DOCS / "guides" / "report.md").read_text()
+    parts = re.split(r"^##+ ", text, flags=re.MULTILINE)[1:]
+    assert len(parts) > 20
+    for title, _, part in (part.partition("\n") for part in parts):
+        if title != "The page of several runs":  # which has parts of its own
+            assert part.startswith("\n!["), title
+            assert "**Worry**" in part, title
+    shown = re.findall(r"images/report/(\w+)\.png", text)
+    script = (ROOT / "scripts" / "draw_report_pictures.py").read_text()
+    assert sorted(shown) == sorted(re.findall(r'^    Picture\("(\w+)"', script, re.MULTILINE))
+    assert sorted(shown) == sorted(file.stem for file in (DOCS / "images" / "report").glob("*.png"))
+
+
 def test_the_glossary_has_each_word_once_and_in_order() -> None:
     words = re.findall(r"^\| ([^|]+) \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)[2:]
     assert len(words) > 40
