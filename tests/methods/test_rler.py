@@ -97,6 +97,16 @@ async def test_written_criteria_are_judged_at_once_and_stay_active_by_their_spre
     assert len(trained.artifact("rubric_items.json")) == len(set(trained.trained_on()))
 
 
+@pytest.mark.parametrize(("answered", "asked"), [("a", 0), ("ab", 1)])
+async def test_criteria_are_written_from_two_responses_or_more(tmp_path: Path, answered: str, asked: int) -> None:
+    def refuse(ask: Ask) -> str | None:
+        said = script(ask)
+        return said if ask.role != "rollout" or said in answered else None
+
+    trained = await train(tmp_path / "run", refuse, method="rler", task=CriteriaQuiz(), **ONE)
+    assert len(trained.model.of("write_items")) == asked
+
+
 def last_ratings(trained: Trained) -> list[dict[str, Any]]:
     survivors = {record["candidate"]: record["survivor"] for record in trained.records("ratings")}
     items = [record for record in trained.records("candidates") if record["problem"] == "*"]
