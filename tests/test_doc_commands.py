@@ -30,14 +30,70 @@ PAGES = [
     *sorted(page for page in (ROOT / "docs").rglob("*.md") if "generated" not in page.parts),
     *sorted(ROOT.glob("examples/*/README.md")),
 ]
+SIMULATED_EXPERIMENTS = {
+    file.relative_to(ROOT / "conf" / "experiment").with_suffix("").as_posix()
+    for file in (ROOT / "conf" / "experiment").rglob("*.yaml")
+    if "override /engine: simulated" in file.read_text()
+}
+EMBEDDED = re.compile(r"^experiment=(?:\w+/tiny|training/)")
+"""Experiments with the embedded model, which takes minutes. Here it is simulated; training/ and test_laft_tiny.py have
+small weights."""
+NOT_RUN = {
+    "names a file, a package or a server of the reader's": re.compile(
+        r"FILE|FOLDER|TRACES|laft\.jsonl|HOST|PACKAGE|inspect_evals"
+    ),
+    "needs a server, or its key": re.compile(r"engine=(?:openai|server)|=tinker\b"),
+    "needs a data set": re.compile(r"task\.source=hub|^(?!.*engine=simulated).*task=(?:aime|essay|hmmt|mathbench$)"),
+    "needs a GPU": re.compile(r"engine=vllm|model=(?:gemma|gpt_oss|llama|mistral|qwen)"),
+    "has the paper's own size, for a GPU": re.compile(r"^experiment=(?:laft|lyria|reasoning_gym)/(?!.*simulated)"),
+    "has weights, which jobs share; test_shared_models.py shares small ones": re.compile(r"share_models=true"),
+}
+"""Why a printed run is composed only, and how that shows."""
 SIMULATED = [
     command
     for command in PRINTED
     if command in PRINTED_RUNS
-    and "engine=simulated" in command
-    and not re.search(r"-m |experiment=|FOLDER|FILE|TRACES|method=espl ", command)  # E-SPL's run takes half a minute
+    and (
+        re.search(r"engine=simulated|model=random", command)
+        or EMBEDDED.search(command)
+        or not SIMULATED_EXPERIMENTS.isdisjoint(re.findall(r"experiment=(\S+)", command))
+    )
+    and not re.search(r"FOLDER|FILE|TRACES", command)
 ]
 SMALLER = ("task.limit=1", "budget.calls=100", "evorun.progress=off")
+SIZES = re.compile(
+    r"seed=|budget(?:\.calls\w*)?=|task\.(?:limit|instances|training_instances)="
+    r"|method\.(?:steps|problems_per_step|eval_every|eval_samples|generations)=|hydra/launcher="
+)
+FEW_STEPS = ("method.steps=2", "method.problems_per_step=1", "method.eval_every=2", "method.eval_samples=1")
+MANY_ARMS = re.compile(r"(?:espl|lyria|mpo)/simulated_study|rivals/")
+"""Experiments of which only the arms outside `variants` run; test_commands.py composes those, at night."""
+
+
+def smaller(command: str) -> str:
+    """Return a printed run of one problem and few calls; of a sweep and of E-SPL with one seed, few steps and arms.
+
+    Jobs run one after another in this process; test_sweep_jobs.py has launchers.
+    """
+    if not re.search(r"-m |experiment=|method=espl ", command):
+        return shlex.join([*shlex.split(command), *SMALLER])
+    words = [word for word in shlex.split(command) if not SIZES.match(word)]
+    words += ["seed=0", "task.limit=1", "evorun.progress=off"]
+    if re.search(r"experiment=(?:espl|mpo|training)/|method=espl ", command):
+        words += FEW_STEPS
+    elif "laft/tiny" not in command:
+        words.append("budget=calls_50")
+    if EMBEDDED.search(command):
+        words = [*(word for word in words if not word.startswith("training.micro_batch=")), "engine=simulated"]
+    if re.search(r"experiment=(?:lyria|laft)/", command):
+        words.append("task.instances=1")
+    if "experiment=laft/" in command:
+        words.append("task.training_instances=2")
+    if MANY_ARMS.search(command) and "variants=" not in command:
+        words.append("hydra.sweeper.variants=[]")
+    return shlex.join(words)
+
+
 NEEDS_A_KEY = "judge_engine=openai"
 ELSEWHERE = ("--help", "list", "doctor", "calibrate", "study", "view", "plan", "--config-dir")
 """Verbs that tests of their own run: test_listing.py, test_doctor.py, test_calibrate.py, test_stated_study.py, those of
@@ -121,12 +177,19 @@ def test_a_printed_verb_does_its_work(command: str, folder: Path) -> None:
 
 
 @pytest.mark.nightly  # test_commands.py composes them
-@pytest.mark.parametrize("command", SIMULATED)
+@pytest.mark.parametrize("command", sorted({smaller(command) for command in SIMULATED}))
 def test_a_printed_run_on_a_simulated_model_runs(command: str, tmp_path: Path) -> None:
-    if "task=reasoning_gym" in command:
+    if "reasoning_gym" in command:
         pytest.importorskip("reasoning_gym.factory")
-    done = evorun_here(*shlex.split(command), *SMALLER, cwd=tmp_path)
+    done = evorun_here(*shlex.split(command), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_printed_run_that_does_not_run_here_has_a_reason() -> None:
+    left = [command for command in PRINTED if command in PRINTED_RUNS and command not in SIMULATED]
+    assert [command for command in left if not any(shown.search(command) for shown in NOT_RUN.values())] == []
+    for reason, shown in NOT_RUN.items():
+        assert any(shown.search(command) for command in left), reason
 
 
 def test_blocks_say_what_their_commands_need(monkeypatch: pytest.MonkeyPatch) -> None:
