@@ -75,9 +75,12 @@ def describe_early_ends(outcome: Outcome) -> str | None:
 
 
 def describe_repeats(outcomes: Sequence[Outcome]) -> str | None:
-    """Say that replaced repeats took many calls of runs that were far from their last generation; None if not."""
+    """Say that replaced repeats took many calls of runs that were far from their last generation; None if not.
+
+    Problems that reached their goal went as far as they had to.
+    """
     planned = [outcome.planned_steps or 0 for outcome in outcomes]
-    ended = [reached for outcome in outcomes for reached in outcome.reached.values()]
+    ended = [reached for outcome in outcomes for why, reached in outcome.reached.items() if why != "goal"]
     problems = sum(reached.problems for reached in ended)
     calls = sum(outcome.cost["total"].calls for outcome in outcomes if "total" in outcome.cost)
     repeats = sum(outcome.counts.get(REPEATS, 0) for outcome in outcomes)
@@ -88,7 +91,7 @@ def describe_repeats(outcomes: Sequence[Outcome]) -> str | None:
         return None
     return (
         f"Answers that repeated another one were replaced {text.count(repeats)} times, of {text.count(calls)} calls in "
-        f"all, and the search reached {outcomes[0].step_name} {mean:.2g} of "
+        f"all, and problems without their goal reached {outcomes[0].step_name} {mean:.2g} of "
         f"{text.count(min(planned))} on average; method.dedup_attempts limits the replacements."
     )
 

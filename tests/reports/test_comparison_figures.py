@@ -390,6 +390,18 @@ def test_each_task_has_its_figures_and_a_method_its_colour_in_all(
         assert first["stroke"] == second["stroke"]
 
 
+def test_a_legend_says_that_an_arm_has_no_interval_where_one_has_none(tmp_path: Path) -> None:
+    def arm(method: str, *correct: bool) -> list[Path]:
+        return [write_method(tmp_path / f"{method}{s}", correct * 6, method=method, seed=s) for s in range(2)]
+
+    mixed, other, perfect = arm("zero_shot", True, False), arm("lyria", False, True), arm("few_shot", True, True)
+    none = "over seeds and problems (none where it would be the whole range, or all values are equal)"
+    for runs, said in ((other, False), (perfect, True)):
+        caption = make_figures(compare([*mixed, *runs])).finals[0].drawing.caption
+        assert "With 95 % intervals over seeds and problems" in caption
+        assert (none in caption) == said
+
+
 @pytest.mark.nightly
 def test_captions_by_step_say_what_the_steps_of_samples_for_an_oracle_are(tmp_path: Path) -> None:
     drawn = {"method": {"name": "best_of_n", "choose": "oracle", "batches": 2, "generations": None}, "seed": 0}

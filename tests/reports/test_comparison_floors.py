@@ -244,8 +244,8 @@ def test_a_budget_that_ended_some_problems_says_how_many_and_replaced_repeats_ar
         for line in found
     )
     assert (
-        "lyria: Answers that repeated another one were replaced 21 times, of 30 calls in all, and the search reached "
-        "generation 0.067 of 15 on average; method.dedup_attempts limits the replacements."
+        "lyria: Answers that repeated another one were replaced 21 times, of 30 calls in all, and problems without "
+        "their goal reached generation 1 of 15 on average; method.dedup_attempts limits the replacements."
     ) in found
 
 

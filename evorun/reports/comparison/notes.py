@@ -277,7 +277,9 @@ def name_intervals(arms: Sequence[Arm]) -> str:
     """Say in the legend of a figure what the intervals of the arms' final scores are over."""
     several = {len(arm.runs) > 1 for arm in arms}
     over = {frozenset({True}): "over seeds and problems", frozenset({False}): "over problems"}.get(frozenset(several))
-    return f"95 % intervals {over or 'over problems, of several seeds over seeds and problems'}"
+    intervals = f"95 % intervals {over or 'over problems, of several seeds over seeds and problems'}"
+    none = any(arm.two_way_interval(arm.primary) is None for arm in arms if len(arm.runs) > 1)
+    return intervals + " (none where it would be the whole range, or all values are equal)" * none
 
 
 def few_seeds_lines(comparison: ComparedRuns) -> list[str]:
