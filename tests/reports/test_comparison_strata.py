@@ -49,7 +49,7 @@ def test_a_pair_by_stratum_is_that_of_runs_on_its_problems_alone(
     found = [by.pair for by in whole.strata_pairs if by.stratum == stratum]
     for pair, expected in zip(found, alone, strict=True):
         assert (pair.name, pair.reference, pair.compared) == (expected.name, expected.reference, expected.compared)
-        assert (pair.p, pair.ci95, pair.remark) == (expected.p, expected.ci95, "")
+        assert (pair.p, pair.ci95, pair.remark) == (expected.p, expected.ci95, expected.remark)
     assert {pair.name: len(pair.compared.problems_per_seed) for pair in found} == {"few_shot": 3, "lyria": 0}
 
 

@@ -211,11 +211,14 @@ def test_scores_are_drawn_against_the_calls_of_budgets(compared: ComparedRuns) -
     drawing = _draw(compared)
     assert drawing is not None
     rows, styles = {row.name: row for row in compared.rows}, assign_styles(compared)
-    assert [(arm, x) for _, arm, _, _, x, *_ in drawing.points] == [
+    points = [dict(zip(POINT_COLUMNS, point, strict=True)) for point in drawing.points]
+    assert [(point["arm"], point["x"]) for point in points] == [
         (f"{method}, budget={budget}", calls) for method in ("best_of_n", "lyria") for budget, calls in CALLS.items()
     ]
-    for _, arm, _, _, _, value, *ends in drawing.points:
-        assert (value, tuple(ends)) == (rows[arm].get_metric("points").value, rows[arm].get_interval("points"))
+    for point in points:
+        row = rows[point["arm"]]
+        assert point["value"] == row.get_metric("points").value
+        assert (point["low"], point["high"]) == row.get_interval("points")
     # the arm of a method that began first gives the line its colour
     lines = {str(line.get_label()): line.get_color() for line in drawing.figure.axes[0].lines}
     assert lines == {method: styles[f"{method}, budget=calls_300"]["color"] for method in ("best_of_n", "lyria")}
@@ -234,7 +237,8 @@ def test_scores_are_drawn_against_numbers_but_not_against_other_words(tmp_path: 
 
     numbers = _draw(write("task.size", ["10", "9", "4"]))
     assert numbers is not None
-    assert [x for _, arm, _, _, x, *_ in numbers.points if arm.startswith("lyria")] == [4, 9, 10]
+    points = [dict(zip(POINT_COLUMNS, point, strict=True)) for point in numbers.points]
+    assert [point["x"] for point in points if point["arm"].startswith("lyria")] == [4, 9, 10]
     assert [label.get_text() for label in numbers.figure.axes[0].get_xticklabels()] == ["4", "9", "10"]
     assert _draw(write("judge", ["oracle", "policy"])) is None
 
