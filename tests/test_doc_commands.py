@@ -192,6 +192,7 @@ def test_a_printed_run_that_does_not_run_here_has_a_reason() -> None:
         assert any(shown.search(command) for command in left), reason
 
 
+@pytest.mark.nightly
 def test_blocks_say_what_their_commands_need(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the block's first line, or behind the command."""
     monkeypatch.delenv("EVORUN_DATA", raising=False)

@@ -219,6 +219,7 @@ def in_place(board: str, answer: str) -> float:
     return sum(map(all, zip(alone, kept, strict=True))) / len(board)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "methods",
     [

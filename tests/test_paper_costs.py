@@ -23,6 +23,8 @@ from write_paper_tables import (
 from building import composed, simulated_run
 from evorun.cli.composed_jobs import compose_experiment, count_random_jobs
 from evorun.errors import ConfigError
+from evorun.methods.base import PerProblem
+from evorun.runner import registry
 from evorun.runner.call_counts import ITEMS, Part
 from evorun.runner.estimates import BILLIONS, DECODING, PEAK, TRAINING, Cost, count_calls, estimate, settle_budget
 
@@ -135,7 +137,8 @@ def test_what_cannot_be_estimated_is_said_in_one_line(
 
 
 @pytest.mark.parametrize("settings", [{}, {"problems_per_step": 4}])
-def test_a_method_without_a_formula_is_named(settings: dict[str, int]) -> None:
+def test_a_method_without_a_formula_is_named(settings: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "method_class", {"hill": PerProblem}.__getitem__)
     with pytest.raises(
         ConfigError, match=r"^method=hill: expected a method whose calls have a formula .* got one without"
     ):

@@ -80,6 +80,7 @@ def value_at(values: Any, key: str) -> Any:
 # --- settings ---
 
 
+@pytest.mark.nightly
 def test_defaults_of_methods_are_those_that_are_composed(settings: Mapping[str, str]) -> None:
     """Composed on a task that sets no sampling, without a budget: the last code of a default is then the value."""
     tables = sections(settings["settings_methods"])

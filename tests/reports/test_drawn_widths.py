@@ -120,6 +120,7 @@ def test_a_runs_figures_fit_the_width(tmp_path: Path, kind: str, width: float, d
     check(drawings, width)
 
 
+@pytest.mark.nightly
 def test_an_export_has_files_of_exactly_the_width_and_captions_apart(
     tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:

@@ -24,6 +24,7 @@ SLOW = (
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("isolation", "left_out"),
     [

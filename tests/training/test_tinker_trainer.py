@@ -185,6 +185,7 @@ async def said(trainer: Trainer, version: int | None) -> list[Any]:
     return [completion.token_ids for completion in answer.replies[0].completions]
 
 
+@pytest.mark.nightly
 async def test_messages_are_answered_and_a_checkpoint_restores_all(server: Any, tmp_path: Path) -> None:
     changes = {"learning_rate": 0.05, "schedule": "constant_with_warmup", "warmup_steps": 2}
     job = job_for(server, tmp_path, changes, minibatches=2)
