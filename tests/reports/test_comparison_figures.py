@@ -402,6 +402,19 @@ def test_a_legend_says_that_an_arm_has_no_interval_where_one_has_none(tmp_path: 
         assert (none in caption) == said
 
 
+def test_a_legend_speaks_of_the_intervals_of_the_score_that_is_drawn(tmp_path: Path) -> None:
+    declared = [{"name": "accuracy", "low": 0, "high": 1, "rate": True}, {"name": "points", "low": 0, "high": 9}]
+    runs = [
+        write_method(tmp_path / f"{m}{s}", [True, False] * 6, method=m, seed=s, scores={"points": p}, declared=declared)
+        for m, p in (("zero_shot", [3.0, 4.0] * 6), ("lyria", [5.0] * 12))
+        for s in range(2)
+    ]
+    figures = make_figures(compare(runs))
+    (first,), others = figures.finals[:1], figures.other_finals
+    told = ["(none where" in one.drawing.caption for one in (first, *others)]
+    assert told == [False, True]
+
+
 @pytest.mark.nightly
 def test_captions_by_step_say_what_the_steps_of_samples_for_an_oracle_are(tmp_path: Path) -> None:
     drawn = {"method": {"name": "best_of_n", "choose": "oracle", "batches": 2, "generations": None}, "seed": 0}

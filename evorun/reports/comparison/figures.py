@@ -271,7 +271,7 @@ def _draw_final(comparison: ComparedRuns, panel: Panel, score: Score) -> Caption
     name = _name_figure(comparison, panel, f"final-{score.name}")
     drawing = draw_bars(panel, score, assign_styles(comparison), name)
     on = f" on {panel.task}" if len(comparison.tasks) > 1 else ""
-    notes = [f"With {name_intervals(panel.arms)}"]
+    notes = [f"With {name_intervals(panel.arms, score)}"]
     if any(len(arm.runs) > 1 for arm in panel.arms):
         notes.append("small circles are single runs")
     if panel.has_reported(score):
@@ -291,7 +291,7 @@ def _draw_front(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Sty
     on = f" on {panel.task}" if len(comparison.tasks) > 1 else ""
     caption, drawing = drawn
     note = "Joined: no other arm is both cheaper and better. Grey: some other arm is. With " + name_intervals(
-        [arm for arm in panel.arms if not arm.is_baseline]
+        [arm for arm in panel.arms if not arm.is_baseline], panel.primary
     )
     return _caption(f"{text.sentence(text.name_score(panel.primary))}{on} {caption.lower()}", note, drawing)
 
@@ -304,7 +304,9 @@ def _draw_levels(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, St
         return None
     on = f" on {panel.task}" if len(comparison.tasks) > 1 else ""
     at = "at the calls that each arm took" if factorial.by_calls else "at each level"
-    note = f"Final scores {at}, with {name_intervals(panel.arms)}; a method has the colour of its first arm"
+    note = (
+        f"Final scores {at}, with {name_intervals(panel.arms, panel.primary)}; a method has the colour of its first arm"
+    )
     grey = ". Grey dashed lines are random baselines, with their methods' marks" if factorial.baselines else ""
     caption = f"{text.sentence(text.name_score(panel.primary))}{on} by {factorial.key}"
     return _caption(caption, note + grey, drawing)

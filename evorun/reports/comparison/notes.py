@@ -123,8 +123,7 @@ def intervals_note(comparison: ComparedRuns) -> str:
     single = f"Intervals of single runs {kinds or f'of rates {wilson}; of other scores they {bootstrap}'}."
     if not comparison.has_seeds:
         return single
-    widths = [*width_notes(comparison.rows), *narrower_notes(comparison), *seed_share_notes(comparison)]
-    return " ".join([seeds_note(), *widths, single])
+    return " ".join([*seeds_notes(comparison), single])
 
 
 def strata_note(comparison: ComparedRuns) -> str:
@@ -182,9 +181,14 @@ def describe_place_of_strata_pairs(comparison: ComparedRuns) -> str | None:
     return f"Differences by stratum, which are exploratory: on the page below, and {files}."
 
 
-def seeds_note() -> str:
-    """Explain means over seeds and their intervals."""
-    return f"{_SEEDS} {_SEEDS_AND_PROBLEMS}"
+def seeds_notes(comparison: ComparedRuns) -> list[str]:
+    """Explain means over seeds and their intervals, and what is to be known of those of these runs."""
+    return [
+        f"{_SEEDS} {_SEEDS_AND_PROBLEMS}",
+        *width_notes(comparison.rows),
+        *narrower_notes(comparison),
+        *seed_share_notes(comparison),
+    ]
 
 
 def width_notes(rows: Sequence[Row]) -> list[str]:
@@ -273,12 +277,15 @@ def _format_shares(shares: Sequence[float]) -> str:
     return low if low == high else text.interval((min(shares), max(shares)))
 
 
-def name_intervals(arms: Sequence[Arm]) -> str:
-    """Say in the legend of a figure what the intervals of the arms' final scores are over."""
+def name_intervals(arms: Sequence[Arm], drawn: Score | None = None) -> str:
+    """Say in the legend of a figure what the intervals of the arms' final scores are over.
+
+    drawn: the score of a figure, whose legend also says that an arm of several seeds has none.
+    """
     several = {len(arm.runs) > 1 for arm in arms}
     over = {frozenset({True}): "over seeds and problems", frozenset({False}): "over problems"}.get(frozenset(several))
     intervals = f"95 % intervals {over or 'over problems, of several seeds over seeds and problems'}"
-    none = any(arm.two_way_interval(arm.primary) is None for arm in arms if len(arm.runs) > 1)
+    none = drawn is not None and any(arm.two_way_interval(drawn) is None for arm in arms if len(arm.runs) > 1)
     return intervals + " (none where it would be the whole range, or all values are equal)" * none
 
 

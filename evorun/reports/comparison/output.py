@@ -48,8 +48,7 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
     if (gold := notes.describe_gold_score(comparison)) is not None:
         console.print(gold)
     if comparison.has_seeds:
-        widths = [*notes.width_notes(comparison.rows), *notes.narrower_notes(comparison)]
-        for line in [notes.seeds_note(), *widths, *notes.seed_share_notes(comparison)]:
+        for line in notes.seeds_notes(comparison):
             console.print(line)
     for line in notes.list_cautions(comparison):
         console.print(line, style="yellow")
